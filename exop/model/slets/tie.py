@@ -71,6 +71,7 @@ class Tie:
     Attributes:
         directory: The folder for the engine's own commits in a durable application; otherwise `None`.
         committed: The progress of the engine.
+        checkpointed: The progress in the checkpoint from which the application was restarted.
         inherits: The old slet whose internal state the slet takes over when `inherit` is called; `b""` if that slet is
             on another host.
         native: The channels that the engine reads by itself, by port: only control items arrive there.
@@ -82,7 +83,7 @@ class Tie:
     directory: Path | None = None
 
     def __init__(self) -> None:
-        self.committed = Committed()
+        self.committed = self.checkpointed = Committed()
         self.inherits: Any = None
         self.native: dict[str, NativeChannel] = {}
         self.failure: Exception | None = None

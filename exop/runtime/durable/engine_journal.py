@@ -194,7 +194,8 @@ class DiskJournal(EngineJournal):
         """Begin at the position of a checkpoint; called before `open`."""
         self.place = self._folder(held["place"])
         self._arrived, self._base = dict(held["arrived"]), held["passed"]
-        self.committed = Committed(held["batch"], held["inputs"], held["note"], held.get("positions", {}))
+        progress = Committed(held["batch"], held["inputs"], held["note"], held.get("positions", {}))
+        self.committed = self.checkpointed = progress
         self.native = {port: one for port, one in self.native.items() if port in self.committed.positions}
 
     def capture(self) -> dict[str, Any]:

@@ -6,9 +6,11 @@ it has read.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from .records import Refused, problem_with
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
 #: Seconds between two questions for the ends of the partitions.
 POLL_INTERVAL: Final = 0.1
 Parts = Mapping[str, int]
@@ -74,7 +77,11 @@ class NativeFeed(Feed):
         self._stop: Parts | None = None
         self._held = False
         self._failure: SparkError | None = None
-        threading.Thread(target=self._poll_channel, name=f"exop-spark offsets of {port}", daemon=True).start()
+        # What was sent after the checkpoint is not computed again, but a kill has lost the effect of the policy on it.
+        again = tie.checkpointed.positions.get(port, {}), tie.committed.positions.get(port, {})
+        threading.Thread(
+            target=self._poll_channel, args=again, name=f"exop-spark offsets of {port}", daemon=True
+        ).start()
 
     # For the platform.
 
@@ -180,6 +187,9 @@ class NativeFeed(Feed):
         with self._lock:
             passed = {key: one for key, one in self._omitted.items() if key[1] < self._sent_until(key[0])}
             self._omitted = {key: one for key, one in self._omitted.items() if key not in passed}
+        self._apply(passed)
+
+    def _apply(self, passed: Mapping[tuple[str, int], Refused]) -> None:
         topic, failed = (self._channel.native("spark") or {}).get("topic", ""), list[tuple[Any, Exception]]()
         for (part, offset), one in sorted(passed.items()):
             item = [{"topic": topic, "partition": int(part), "offset": offset, "value": one[2]}]
@@ -277,6 +287,23 @@ class NativeFeed(Feed):
         """Return the position at which the query begins; `None` for a successor until its predecessor has stopped."""
         return self._tie.committed.positions.get(self.port)
 
+    def _omit_again(self, kept: Parts, sent: Parts) -> None:
+        """Apply the policy to records of a topic that were sent after the last checkpoint before a restart."""
+        reference = self._channel.native("spark") or {}
+        if not kept or reference["format"] != "kafka" or not self._tie.omit(self.port, []):
+            return
+        from .native_source import Slice, read_topic  # imported lazily: it loads pyspark
+
+        found: dict[tuple[str, int], Refused] = {}
+        for part, end in sent.items():
+            place = Slice(reference, part, kept.get(part, 0), end)
+            try:
+                for _ in read_topic(place, self._columns, partial(_note, found, part)):
+                    pass
+            except ValueError as problem:
+                _log.warning("%s: records that were left out before a restart are not known: %s", self.port, problem)
+        self._apply(found)
+
     def _sent_until(self, part: str) -> int:
         return int(self._sent["at"].get(part, 0)) if self._sent else 0
 
@@ -322,9 +349,10 @@ class NativeFeed(Feed):
             return self._over
         return not self._by_input or (self._delivered is not None and self._delivered >= one.complete)
 
-    def _poll_channel(self) -> None:
+    def _poll_channel(self, kept: Parts, sent: Parts) -> None:
         """Ask the channel how far its partitions may be read, until the query stops."""
         could = False
+        self._omit_again(kept, sent)
         while self.retired is None:
             try:
                 found = dict(self._channel.readable())
@@ -352,6 +380,11 @@ def register(session: SparkSession) -> str:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     session.dataSource.register(native_source.NativeSource)
     return native_source.NativeSource.name()
+
+
+def _note(found: dict[tuple[str, int], Refused], part: str, records: list[Refused]) -> bool:
+    found |= {(part, one[0]): one for one in records}
+    return True
 
 
 def _offset(position: InputPosition) -> Offset:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 from exop_spark.errors import SparkError
+from exop_spark.feed import native_source
 from exop_spark.feed.native import NativeFeed
 
 from exop import Tie
 from exop.engine.event_time import EventTime
 from exop.engine.progress import InputPosition
 from exop.engine.trigger import BatchTrigger
+from exop.model.slets.tie import Committed
 from tests.rig import eventually
 
 COLUMNS = pa.schema([("time", pa.int64()), ("key", pa.int64())])
@@ -23,9 +25,11 @@ class Channel:
     end: dict[str, int] = field(default_factory=lambda: {"0": 0, "1": 0})
     open: dict[str, int] = field(default_factory=lambda: {"0": 0, "1": 0})
 
+    topic: bool = False
+
     def native(self, engine):
         """The reference."""
-        return {"format": "log"}
+        return {"format": "kafka", "topic": "t"} if self.topic else {"format": "log"}
 
     def written(self):
         """Return the ends that producers have written."""
@@ -222,3 +226,79 @@ def test_no_row_is_taken_from_the_platform(feeds):
     """The wiring elides them; one that comes all the same is an error, not a double."""
     with pytest.raises(SparkError, match="read by Spark itself"):
         feeds().admit(pa.record_batch({"time": [1], "key": [1]}, schema=COLUMNS))
+
+
+class Policy:
+    """A policy that notes what it is applied to, by offset, while it omits records."""
+
+    def __init__(self, *, omits=True):
+        self.omits = omits
+        self.found = []
+
+    def __call__(self, port, failed):
+        """Note the records."""
+        assert port == "rows"
+        for (item,), error in failed:
+            place = f"the topic 't', partition {item['partition']}, offset {item['offset']}: the value is not one JSON"
+            assert str(error).startswith(place)
+            assert item["topic"] == "t"
+            self.found.append((item["partition"], item["offset"], item["value"]))
+        return self.omits
+
+
+@pytest.fixture
+def policy(tie, channel):
+    """The policy of the slet whose input is a topic."""
+    channel.topic, tie.omit = True, Policy()
+    return tie.omit
+
+
+def test_the_policy_is_applied_once_when_the_micro_batch_is_sent(feeds, channel, policy):
+    """However often its tasks are repeated; and not again for a micro-batch that was sent before."""
+    channel.write(4, 2)
+    feed = seen(feeds(), channel)
+    first = step(feed, {})
+    feed.plan(feed.latest(first, None, 0))
+    for _ in range(2):
+        assert feed.omit("0", [(1, "no", b"x"), (3, "no", b"y")])
+        assert feed.omit("1", [(0, "no", b"z")])
+        feed.apply_policy()
+        assert policy.found == []
+    feed.put_out()
+    for _ in range(2):
+        feed.apply_policy()
+        assert policy.found == [(0, 1, b"x"), (0, 3, b"y"), (1, 0, b"z")]
+        assert feed.omit("0", [(3, "no", b"y")])
+    policy.omits = False
+    assert not feed.omit("0", [(4, "no", b"")])
+
+
+def test_a_successor_that_has_followed_does_not_repeat_the_policy(feeds, channel, policy):
+    """It has read the same records beside its predecessor, which has sent them."""
+    channel.write(4, 2)
+    feed = seen(feeds(), channel)
+    assert feed.omit("0", [(1, "no", b"x"), (3, "no", b"y")])
+    feed.resume(InputPosition(0, 0, None, {"0": 2, "1": 2}))
+    feed.plan({"at": {"0": 4, "1": 2}, "mark": 0, "moment": None})
+    feed.put_out()
+    feed.apply_policy()
+    assert policy.found == [(0, 3, b"y")]
+
+
+def test_after_a_kill_the_policy_is_applied_to_what_was_sent_since_the_checkpoint(
+    feeds, channel, tie, policy, monkeypatch
+):
+    """The results come from the journal, without a micro-batch; the dead letters since the checkpoint are lost."""
+
+    def read_topic(place, schema, omit):
+        if place.partition == "1":
+            raise ValueError("no broker")
+        assert omit([(offset, "no", b"") for offset in range(place.start, place.end)])
+        yield pa.record_batch([[1], [2]], schema=schema)
+
+    monkeypatch.setattr(native_source, "read_topic", read_topic)
+    tie.checkpointed = Committed(3, positions={"rows": {"0": 5, "1": 0}})
+    tie.committed = Committed(5, positions={"rows": {"0": 7, "1": 2}})
+    channel.write(9, 9)
+    seen(feeds(), channel)
+    assert policy.found == [(0, 5, b""), (0, 6, b"")]
