@@ -1,11 +1,12 @@
 """Items that were set aside: bounded, with their mementos, carried over, stored, and tried again after a repair."""
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import field
+from typing import Any, ClassVar
 
 import pytest
 
-from exop import Application, InputPort, Memento, slet
+from exop import Application, InputPort, Memento, OutputPort, Slet, Tie, input_port, slet
 from exop.errors import NoSuchItem, PlanError, SletError, UnknownName
 from exop.model.slets.memento import Memento as AnyMemento
 from exop.model.slets.stored_memento import load_memento
@@ -256,3 +257,52 @@ def test_bounds_that_are_none(options):
     """A time-out or a number that cannot be is told at the decorator."""
     with pytest.raises(SletError, match=next(iter(options))):
         slet(**options)(plain)
+
+
+class Reader(Slet, own_driver=True):
+    """An engine that reads a channel by itself."""
+
+    out: OutputPort[int]
+    tie: Tie = field(default_factory=Tie)
+    reopens: ClassVar[bool] = True
+
+    @input_port
+    def x(self, x: int) -> None:
+        """Send the item."""
+        self.tie.put_out(None, [(self.out, x)], {"x": self.tie.arrived("x")})
+
+
+def test_the_policy_is_applied_to_what_an_engine_reads_by_itself(platform, through):
+    """Another policy opens another engine, which may have ended for want of it."""
+    seen: list[int] = []
+    through(Reader, seen, 2)
+    failed = [([{"offset": 7}], ValueError("no row"))]
+    found = {}
+    for policy in ("suspend", "skip", "dead-letter"):
+        plan = platform.plan(platform.mesh("app").configure("b", on_error=policy))
+        assert [step.verb for step in plan.steps] == ["adjust" if policy == "suspend" else "replace"]
+        plan.apply()
+        component = platform.deployment("app").components["b"]
+        omits = component.tie.omit("x", [])
+        assert component.tie.omit("x", failed if omits else []) == omits
+        found[policy] = omits, component.metrics.skipped, component.metrics.errors, len(component.trouble.dead)
+    assert found == {"suspend": (False, 0, 0, 0), "skip": (True, 1, 1, 0), "dead-letter": (True, 0, 1, 1)}
+    assert [letter.item for letter in platform.dead_letters("app", "b")] == [[{"offset": 7}]]
+
+
+def test_another_policy_lets_a_suspended_slet_pass_its_item(platform, through):
+    """The change alone resumes it, and the new policy treats the item on which it was suspended."""
+    seen: list[int] = []
+
+    @slet
+    def odd(x: int) -> int:
+        if x % 2 == 0:
+            raise ValueError(x)
+        return x
+
+    tap = through(odd, seen, 1)
+    tap.let(3)
+    suspended(platform, "app", "b")
+    platform.apply(platform.mesh("app").configure("b", on_error="skip"))
+    eventually(lambda: seen == [1, 3])
+    assert platform.deployment("app").components["b"].metrics.skipped == 1

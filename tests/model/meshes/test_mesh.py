@@ -119,6 +119,17 @@ def test_configure_changes_what_is_given_and_converts_it():
     assert (middle.settings["limit"], middle.settings["factor"]) == (7, 4.0)
 
 
+def test_configure_changes_the_policy():
+    """At once only: a policy is no setting, which a slet could take at a point in the stream."""
+    mesh = line().configure("middle", on_error="skip", limit="7")
+    assert (mesh.node("middle").policy, mesh.node("middle").settings["limit"]) == ("skip", 7)
+    assert mesh.configure("middle", limit=8).node("middle").policy == "skip"
+    with pytest.raises(UnknownName, match="suspend"):
+        mesh.configure("middle", on_error="ignore")
+    with pytest.raises(UnknownName, match="on_error"):
+        mesh.configure("middle", when="item >= 3", on_error="skip")
+
+
 @slet
 def named(item: int, *, name: str = "x", slet: str = "y", to: int = 1) -> int:
     """A slet whose settings are called like parameters of the edits."""

@@ -160,6 +160,21 @@ def test_a_fraction_is_not_cut_to_an_integer():
         to_columns([{"x": 1}, {"x": 1.5}], port)
 
 
+def test_an_item_without_a_field_of_the_port_is_refused():
+    """It is not taken for an empty one; further fields do not matter."""
+    port = PortType(pa.RecordBatch, "columns", pa.schema({"x": pa.int64(), "y": pa.string()}))
+    assert to_columns([{"x": 2, "y": None, "z": 1}], port).to_pylist() == [{"x": 2, "y": None}]
+    for items in ([{}], [{"x": 1}], [{"x": 1, "y": "a"}, {"X": 1, "y": "b"}]):
+        with pytest.raises(WiringError, match="an item lacks the field '[xy]'"):
+            to_columns(items, port)
+
+
+def test_the_items_of_a_batch_are_converted_one_by_one():
+    """A large integer is exact, also beside a number with a point."""
+    port = PortType(pa.RecordBatch, "columns", pa.schema({"x": pa.int64()}))
+    assert to_columns([{"x": 2**53 + 1}, {"x": 1.0}], port).to_pylist() == [{"x": 2**53 + 1}, {"x": 1}]
+
+
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [

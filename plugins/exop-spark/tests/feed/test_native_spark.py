@@ -1,5 +1,6 @@
 """Rows that do not pass through the platform: Spark's tasks read a partitioned log, and stage what they compute."""
 
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import field
@@ -7,6 +8,8 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
+from exop_kafka import MockCluster
 from exop_spark import EventTime, Input, Receipt, query
 
 from exop import Application, Memento, Platform, Punctuation, hookimpl, slet
@@ -65,6 +68,40 @@ def test_windows_over_a_log_that_spark_reads_leave_as_receipts(spark, tmp_path):
     assert {(row["until"], row["key"]) for row in found} == {(until, key) for until in (10, 20) for key in range(7)}
     assert len(found) == 14
     assert all(one.path.startswith(stage) for one in receipts)
+
+
+def test_records_of_a_topic_that_are_no_rows_are_left_to_the_policy(spark):
+    """The error names the first one; the cure that it names lets the query go on behind it, and sets them aside."""
+    found: list[dict[str, Any]] = []
+
+    @slet
+    def gather(row: dict[str, Any]) -> None:
+        found.append(row)
+
+    wrong = [b"null", b"{}", b'{"time": 1}', b'{"time": 1, "key": 1}\n{"time": 2, "key": 2}', b"\xff", b""]
+    app, ends = Application("topic"), [b'{"time": %d, "key": 0}' % n for n in range(2)]
+    with MockCluster({"rows": 1}) as cluster, Platform(control=False) as platform:
+        producer = Producer({"bootstrap.servers": cluster.brokers})
+        for value in (ends[0], *wrong, ends[1]):
+            producer.produce("rows", value)
+        assert producer.flush(60) == 0
+        rows = app.channel("rows", "kafka", topic="rows", brokers=cluster.brokers, start="oldest")
+        copied = query("copied", "SELECT * FROM rows", inputs={"rows": ROWS}, out=ROWS)
+        app.add("gather", gather, row=app.add("copied", copied, rows=rows, warm_up=0))
+        mesh = platform.apply(app.build())
+        parts = platform.deployment("topic").components
+        eventually(lambda: parts["copied"].error is not None, seconds=240)
+        error = str(parts["copied"].error)
+        assert "the topic 'rows', partition 0, offset 1: the value is not one JSON object with the columns" in error
+        cure = re.search(r"exop configure APP.NODE (\w+)=skip` \(or on_error=(dead-letter)\)", error)
+        assert cure is not None
+        assert not found
+        platform.apply(mesh.configure("copied", **{cure[1]: cure[2]}))
+        eventually(lambda: len(found) == 2, seconds=240)
+        letters = platform.deployment("topic").components["copied"].trouble.dead
+        eventually(lambda: len(letters) == len(wrong), seconds=240)
+    assert found == [{"time": 0, "key": 0}, {"time": 1, "key": 0}]
+    assert [(one.item[0]["offset"], one.item[0]["value"]) for one in letters] == [*enumerate(wrong, 1)]
 
 
 class World:
