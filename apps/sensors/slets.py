@@ -70,8 +70,7 @@ class Replay(Slet, name="replay"):
 @slet
 def decode(records: Batch[Any]) -> Annotated[pa.RecordBatch, READINGS]:
     """Decode records of a topic, each of which has a reading as JSON."""
-    rows = json.loads(b"[%b]" % b",".join(record.value for record in records))
-    return pa.RecordBatch.from_pylist(rows, READINGS)
+    return pa.RecordBatch.from_pylist([json.loads(record.value) for record in records], READINGS)
 
 
 @slet

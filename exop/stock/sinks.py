@@ -260,7 +260,9 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         """Write the file under a temporary name, and rename the file when it is on disk."""
         place = self._file(run, number, self._place)
         unfinished = place.with_name(f".{place.name}.unfinished")
-        self._parquet.write_table(self._table.from_pylist(rows), unfinished)
+        names = dict.fromkeys(name for row in rows for name in row)  # `from_pylist` takes those of the first row only
+        table = self._table.from_pydict({name: [row.get(name) for row in rows] for name in names})
+        self._parquet.write_table(table, unfinished)
         for path in (unfinished, self.path):
             number_of_file = os.open(path, os.O_RDONLY)
             try:

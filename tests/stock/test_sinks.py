@@ -281,3 +281,12 @@ def test_a_table_that_cannot_hold_the_held_rows_is_refused(tmp_path):
     for held in (Held(rows=[{"value": 1}]), Held(run="r", number=1, sealed=[{"value": 1}])):
         with pytest.raises(ValueError, match="the table other of .* has no column value; it has something"):
             opened(WriteSqlite, path=tmp_path / "out", table="other", held=held).__enter__()
+
+
+def test_the_first_row_of_a_file_does_not_decide_about_the_columns(tmp_path):
+    """A field of a later row is written, too; it is empty in the others."""
+    with opened(WriteParquet, path=tmp_path, held=Held(), lot=2) as sink:
+        sink.item({"x": 1})
+        sink.item({"x": 2, "y": "a"})
+    (path,) = tmp_path.glob("*.parquet")
+    assert pq.read_table(path).to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": "a"}]

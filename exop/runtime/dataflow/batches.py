@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any, Final
 
 from exop.errors import WiringError
@@ -156,11 +157,12 @@ def _batch(items: list[Any], port: PortType) -> Any:
 
     try:
         rows = [as_row(item) for item in items]
-        if port.schema is None:
-            found = pa.RecordBatch.from_pylist(rows)
-        else:
-            columns = [_column([row[field.name] for row in rows], field) for field in port.schema]
-            found = pa.RecordBatch.from_arrays(columns, schema=port.schema)
+        schema = port.schema
+        # `from_pylist` would read a missing field as null; without a schema, it takes the names of the first item only.
+        names = dict.fromkeys(name for row in rows for name in row) if schema is None else schema.names
+        kinds = repeat(None) if schema is None else schema.types
+        columns = [_column([row[name] for row in rows], kind) for name, kind in zip(names, kinds, strict=False)]
+        found = pa.RecordBatch.from_arrays(columns, [*names] if schema is None else None, schema)
     except KeyError as problem:
         raise WiringError(f"{_MISMATCH}: an item lacks the field {problem}") from problem
     except (pa.ArrowException, TypeError, OverflowError) as problem:
@@ -169,13 +171,13 @@ def _batch(items: list[Any], port: PortType) -> Any:
     return declared(found, type_of(classes.pop())) if port.schema is None and len(classes) == 1 else found
 
 
-def _column(values: list[Any], field: Any) -> Any:
+def _column(values: list[Any], kind: Any) -> Any:
     import pyarrow as pa
 
-    for value in values if pa.types.is_integer(field.type) else ():  # pyarrow alone would cut 1.5 to 1 silently
-        if isinstance(value, float) and not value.is_integer():
-            raise TypeError(f"{value} is not an integer, and the column {field.name!r} is {field.type}")
-    return pa.array(values, field.type)
+    for value in values if kind is not None and pa.types.is_integer(kind) else ():
+        if isinstance(value, float) and not value.is_integer():  # pyarrow alone would cut 1.5 to 1 silently
+            raise TypeError(f"{value} is not an integer, but the column is {kind}")
+    return pa.array(values, kind)
 
 
 def as_row(item: Any) -> dict[str, Any]:

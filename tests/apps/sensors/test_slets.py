@@ -71,6 +71,8 @@ def test_records_are_decoded():
     values = b'{"time":3,"sensor":7,"value":20.5}', b'{"value":21,"sensor":8,"time":4}'
     rows = [{"time": 3, "sensor": 7, "value": 20.5}, {"time": 4, "sensor": 8, "value": 21.0}]
     assert decode(Batch(Record(value=value) for value in values)).to_pylist() == rows
+    with pytest.raises(ValueError, match="Extra data"):  # each record is one reading, whatever is beside it
+        decode([Record(value=b",".join(values))])
 
 
 def test_a_minute_is_stamped_with_the_clock():

@@ -167,6 +167,9 @@ def test_an_item_without_a_field_of_the_port_is_refused():
     for items in ([{}], [{"x": 1}], [{"x": 1, "y": "a"}, {"X": 1, "y": "b"}]):
         with pytest.raises(WiringError, match="an item lacks the field '[xy]'"):
             to_columns(items, port)
+    for items in ([{"x": 1}, {"x": 1, "y": "a"}], [{"x": 1, "y": "a"}, {"y": "b"}]):  # nor does the first one decide
+        with pytest.raises(WiringError, match="an item lacks the field '[xy]'"):
+            to_columns(items, PortType(pa.RecordBatch, "columns"))
 
 
 def test_the_items_of_a_batch_are_converted_one_by_one():
