@@ -111,7 +111,7 @@ class TopicRange:
         except (msgspec.MsgspecError, ValueError) as problem:
             where = f"partition {partition}, offset {record.offset()}: the value is not JSON: {problem}"
             cure = (
-                "correct what writes the topic, and let the query that reads it pass this record first (`exop configure "
+                "correct what writes the topic, and let the query that reads it pass this record (`exop configure "
                 "APP.NODE on_error=skip`), or read it by `kafka:read` and a slet that decodes the values"
             )
             raise self._link.error(KafkaError, where, cure) from None

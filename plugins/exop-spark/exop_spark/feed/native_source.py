@@ -159,7 +159,7 @@ def read_topic(
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-    reference, decoded = ticket.reference, decoder(schema)
+    reference = ticket.reference
     fixed = {"bootstrap.servers": reference["brokers"], "group.id": "exop", "enable.auto.commit": False}
     consumer = Consumer(
         {**reference.get("client", {}), **fixed, "auto.offset.reset": "error", "enable.partition.eof": True}
@@ -185,13 +185,20 @@ def read_topic(
                     at = max(at, record.offset())
                 else:
                     raise ValueError(f"the topic {reference['topic']!r} cannot be read: {problem.str()}")
-            rows, refused = decoded(records)
-            if refused and not omit(refused):
-                problem = problem_with(reference["topic"], ticket.partition, refused[0])
-                raise ValueError(f"{problem}; {CURE}")
-            yield from rows
+            if records:
+                yield _checked(records, schema, ticket, omit)
     finally:
         consumer.close()
+
+
+def _checked(
+    records: list[Record], schema: pa.Schema, ticket: Slice, omit: Callable[[list[Refused]], bool] = lambda _: False
+) -> pa.RecordBatch:
+    """Return the rows of records, without those that *omit* takes."""
+    rows, refused = decoder(schema)(records)
+    if refused and not omit(refused):
+        raise ValueError(f"{problem_with(ticket.reference['topic'], ticket.partition, refused[0])}; {CURE}")
+    return pa.concat_batches(rows or [pa.RecordBatch.from_pylist([], schema=schema)])
 
 
 def _as_columns(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
