@@ -14,6 +14,7 @@ from typing import Any, Final
 from exop.errors import MeshError
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE, INBOX, NOTHING, OUTBOX, READER, ChannelSpec, KindLike, Node
+from exop.model.meshes.repetition import repeats, takes_lots, vary_in_lots
 from exop.model.slets.described import read_type, type_text
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.slets.relay import RELAY
@@ -128,34 +129,15 @@ class Placement:
         kind = self.kinds.get(channel.kind)
         return pushed if pushed is None or kind is None else kind.carries(pushed)
 
-    def merges(self, connector: Connector) -> bool:
-        """Whether streams meet on the sending host before a connector, so that their order may differ after a restart.
+    def varies(self, connector: Connector) -> str | None:
+        """Return why a connector may get other events after a restart of the sending host, in words, or `None`."""
 
-        That is where several ports push into one channel, where a source merges partitions, or where a slet has several
-        input ports, or one that it pulls: the number of items that wait there, and the content of a channel that is
-        read, depend on the time.
-        """
-        return self._meet(connector.channel, connector.source, frozenset(), others=not connector.inward)
+        def here(one: Node | ChannelSpec) -> bool:
+            return (self.of(one) if isinstance(one, Node) else self.channels[one.name]) == connector.source
 
-    def _meet(self, channel: str, host: str, passed: frozenset[str], *, others: bool = True) -> bool:
-        """Whether streams meet on a host before or in a channel, into which the *others* push there, too.
-
-        *passed* are the slets behind it.
-        """
-        ends = self.mesh.producers(channel)
-        here = [node for node, _ in ends if self.of(node) == host]
-        hosts = {self.of(node) for node, _ in ends} - {host} if others else ()
-        if len(here) + len(hosts) != 1:
-            return True
-        if not here:
-            return False  # all items come from one other host, numbered
-        node = here[0]
-        if not (inputs := [*node.inputs().items()]):
-            return not node.repeats()  # a source
-        port, before = inputs[0]
-        if len(inputs) > 1 or node.name in passed or node.slet.ports[port].pulled:
-            return True
-        return self.channels[before] == host and self._meet(before, host, passed | {node.name})
+        mesh, channel = self.mesh, connector.channel
+        lots = any(takes_lots(node, port) for node, port in mesh.consumers(channel))
+        return repeats(mesh, channel, here) or (vary_in_lots(mesh, channel, here) if lots else None)
 
     @cached_property
     def punctuated(self) -> frozenset[str]:
@@ -263,7 +245,7 @@ def _halves(placement: Placement, connector: Connector, epoch: int) -> tuple[Cha
     given = {name: one for name, one in channel.connector.items() if name != "cache"}
     ack = "done" if placement.mesh.durable is None else "stable"
     settings: dict[str, Any] = {"key": connector.key, "epoch": epoch, "mode": "async", "ack": ack, **given}
-    after = {"after_checkpoint": True} if settings["ack"] == "stable" and placement.merges(connector) else {}
+    after = {"after_checkpoint": True} if settings["ack"] == "stable" and placement.varies(connector) else {}
     outbox = ChannelSpec(connector.outbox, OUTBOX, {"peer": connector.target, **settings, **after})
     # The consumers of a partitioned channel share its partitions at their host; a relay takes all of them.
     names = () if connector.inward else ("by", "partitions")

@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from exop.errors import WiringError
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.nodes import ChannelSpec, Node
+from exop.model.meshes.repetition import repeats
 from exop.model.slets.ports import node_at
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
@@ -334,38 +337,27 @@ def _in_order(graph: WiringGraph, nodes: Iterable[str], inserted: Mapping[str, s
 
 
 def check_order(wiring: Wiring) -> None:
-    """Raise `WiringError` if the streams of several threads merge before an engine of a durable application.
+    """Raise `WiringError` if what comes to an engine of a durable application may differ after a restart.
 
-    An engine recognizes items that are sent again after a crash by their number: if they merged in another order then,
-    it would lose some items, and take others twice.
+    An engine recognizes items that are sent again after a crash by their number: if they came in another order or
+    number then, it would lose some items, and take others twice.
     """
-    for node, vertex in wiring.graph.nodes.items():
-        durable = isinstance(vertex.component.tie, DiskJournal)
-        if durable and (where := _find_merge(wiring, vertex.component)) is not None:
+    graph = wiring.graph
+    if not (engines := [one for one in graph.nodes.values() if isinstance(one.component.tie, DiskJournal)]):
+        return
+    nodes = {name: replace(vertex.component.node, ports=vertex.ports) for name, vertex in graph.nodes.items()}
+    mesh = Mesh("wiring", nodes, {name: channel.asked for name, channel in graph.channels.items()})
+
+    def meets(one: Node | ChannelSpec) -> bool:
+        return len(wiring.drivers.get(one.name, ()) if isinstance(one, Node) else wiring.pushers(one.name)) > 1
+
+    for node in (mesh.nodes[one.component.node.name] for one in engines):
+        why = f"several streams meet at {node.name}" if meets(node) else None
+        for channel in node.inputs().values():
+            why = why or repeats(mesh, channel, lambda _: True, meets)
+        if why is not None:
             raise WiringError(
-                f"{node} commits by itself, and recognizes items that are sent again after a crash by their number; "
-                f"but several streams meet at {where} before it, in another order each time; put the engine before "
-                f"that, one for each stream, or leave out app.durable()"
+                f"{node.name} commits by itself, and recognizes items that are sent again after a crash by their "
+                f"number; but {why} before it, in another order or number each time; put the engine before that, one "
+                f"for each stream, or leave out app.durable()"
             )
-
-
-def _find_merge(wiring: Wiring, engine: Component) -> str | None:
-    """Return the place before an engine where streams of several drivers meet."""
-    todo, seen = [engine], {engine.id}
-    while todo:
-        component = todo.pop()
-        fed, iterated = wiring.graph.nodes[component.node.name].inputs, component.spec.iterated
-        if len(fed if iterated else wiring.drivers.get(component.node.name, ())) > 1:
-            return component.node.name
-        for name, _ in fed:
-            if len(wiring.pushers(name)) > 1:
-                return f"the channel {name!r}"
-            producers = [edge.component for edge in wiring.graph.producers[name]]
-            # The output of an engine comes from its log, always in the same order; sources begin a stream.
-            fresh = {one.id: one for one in producers if not one.spec.own_driver and one.id not in seen}
-            for one in producers:
-                if not one.spec.inputs and not one.node.repeats():
-                    return f"the source {one.node.name}"
-            seen |= fresh.keys()
-            todo += fresh.values()
-    return None

@@ -1,0 +1,77 @@
+"""Whether a stream repeats: whether the same events come again after a restart, in the same order and number.
+
+Connectors between hosts and the journals of engines recognize events that come again by their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.nodes import ChannelSpec, Node
+from exop.model.slets.ports import PortType
+
+#: Whether a node or channel is on this host.
+Here: TypeAlias = Callable[[Node | ChannelSpec], bool]
+
+
+def repeats(
+    mesh: Mesh, channel: str, here: Here, meets: Callable[[Node | ChannelSpec], bool] | None = None
+) -> str | None:
+    """Return why the events of a channel may differ after a restart of this host, in words; `None` if they do not.
+
+    Their order may differ where streams meet, their number where the results of a slet depend on how many items it gets
+    at once. What comes from another host, or from an engine that drives itself, is stored, and comes again as it was.
+
+    Args:
+        meets: Whether several drivers meet at a node or channel; by default, they do where several ports meet.
+    """
+    todo, seen, parted, idle = [channel], {channel}, False, ""
+    while todo:
+        name = todo.pop()
+        ends, spec = mesh.producers(name), mesh.channels[name]
+        nodes = [node for node, _ in ends if here(node)]
+        others = {node.host for node, _ in ends if not here(node)} if here(spec) else ()
+        parted |= (several := len(nodes) + len(others) > 1)
+        if several if meets is None else meets(spec):
+            return f"several streams meet at the channel {name!r}"
+        for node in nodes:
+            inputs = node.inputs()
+            if not node.repeats():
+                return f"{node.name} varies" if inputs else f"several streams meet at the source {node.name}"
+            if node.slet.own_driver:
+                continue
+            parted |= (several := len(inputs) > 1)
+            if several if meets is None else meets(node):
+                return f"several streams meet at {node.name}"
+            idle = idle or (node.name if node.settings.get("idle") is not None else "")
+            for port, before in inputs.items():
+                if node.slet.ports[port].pulled:
+                    return f"{node.name} pulls its items, in other lots each time,"
+                if node.slet.ports[port].type.form != "item" and (why := vary_in_lots(mesh, before, here)):
+                    return why
+                if before not in seen and here(mesh.channels[before]):
+                    seen.add(before)
+                    todo.append(before)
+    return f"streams that meet no longer wait for {idle} after `idle` seconds" if parted and idle else None
+
+
+def vary_in_lots(mesh: Mesh, channel: str, here: Here) -> str | None:
+    """Return why the items of a channel may come in batches of other sizes after a restart, in words, or `None`."""
+    ends, known = mesh.producers(channel), mesh.channels[channel].type
+    found = [node.name for node, _ in ends if here(node) and not node.inputs() and _gathers(node)]
+    forms = [node.slet.ports[port].type.form for node, port in ends] or ["item" if known is None else known.form]
+    for node, port in mesh.consumers(channel) if "item" in forms else ():  # a batch that was pushed stays whole
+        if here(node) and node.slet.ports[port].type.form != "item" and _gathers(node):
+            found.append(node.name)
+    return f"{found[0]} takes what waits as one batch, of another size each time," if found else None
+
+
+def takes_lots(node: Node, port: str) -> bool:
+    """Whether what leaves a node depends on how many items come at once; the journal of an engine counts rows."""
+    return node.slet.ports[port].type.form != "item" and not node.slet.own_driver and bool(node.outputs())
+
+
+def _gathers(node: Node) -> bool:
+    return getattr(node.slet.factory, "gathers", 0) > 0
