@@ -131,6 +131,9 @@ def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Ba
                 time.sleep(PAUSE)
 
 
+read_log.gathers = LOT  # type: ignore[attr-defined]
+
+
 def _together(payloads: list[Any]) -> Iterator[Batch[Any] | Punctuation | EndOfStream]:
     """Yield batches unchanged, single items grouped into small batches, and the control items between them."""
     single = Batch[Any]()

@@ -146,7 +146,7 @@ def sink(item: int, seen: Seen) -> None:
 
 
 SOURCES = (singly, singly, pairs, Found)
-MIDDLES = (one, one, whole, Lots, Lots, Two, pulled, Tied, Tied)
+MIDDLES = (one, whole, Lots, Lots, Two, pulled, Tied, Tied)
 
 
 class Offered:

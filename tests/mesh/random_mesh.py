@@ -11,7 +11,7 @@ from tests.mesh import stations
 from tests.mesh.stations import Notes, Station
 
 SOURCES = ("source", "mixed_source", "batch_source", "column_source", "engine_source")
-MIDDLES = ("one", "optional", "many", "batches", "columns", "two", "engine", "puller")
+MIDDLES = ("one", "optional", "many", "batches", "lots", "columns", "two", "engine", "puller")
 SINKS = ("sink", "seeing", "pulling_sink")
 KINDS = ("direct", "queue", "latch", "table", "log")
 

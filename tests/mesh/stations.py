@@ -161,6 +161,13 @@ def batches(station: Station) -> Any:
     return batches
 
 
+def lots(station: Station) -> Any:
+    """Batches of what waits in a queue."""
+    made = batches(station)
+    made.gathers = 100
+    return made
+
+
 def columns(station: Station) -> Any:
     """Columns in, columns out."""
 

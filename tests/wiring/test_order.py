@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from bench.durable_app.engine import Doubled
-from exop import Application, Platform, Slet, hookimpl, slet
+from exop import Application, Batch, InputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import WiringError
 from exop.hooks import Plugins
 
@@ -42,6 +42,41 @@ def drop(number: int) -> None:
     """Drop."""
 
 
+class Lots(Slet, name="lots"):
+    """Adds what waits."""
+
+    gathers: ClassVar[int] = 100
+
+    @input_port
+    def number(self, number: Batch[int]) -> int:
+        """Emit the sum."""
+        return sum(number)
+
+
+class Marking(Slet, name="marking"):
+    """Its punctuations are waited for by the clock."""
+
+    idle: float | None = None
+
+    @input_port
+    def number(self, number: int) -> int:
+        """Pass on."""
+        return number
+
+
+@slet
+def pulls(number: InputPort[int]) -> Iterator[int]:
+    """Add what can be pulled."""
+    while lot := number.pull():
+        yield sum(lot)
+
+
+@slet
+def pairs() -> Iterator[Batch[int]]:
+    """A source of batches."""
+    yield Batch([1, 2])
+
+
 class Offers:
     """The slets, as a plugin."""
 
@@ -49,7 +84,7 @@ class Offers:
     @hookimpl
     def register_slets() -> list[Any]:
         """All of them."""
-        return [numbers, Merges, same, drop, Doubled]
+        return [numbers, Merges, same, drop, Doubled, Lots, Marking, pulls, pairs]
 
 
 def applied(app: Application, state: Any) -> None:
@@ -123,3 +158,48 @@ def test_behind_engines_streams_may_meet(tmp_path):
         app.add(f"engine-{name}", Doubled, number=app.add(name, numbers), out=both)
     app.add("drop", drop, number=both)
     applied(app, tmp_path)
+
+
+def behind(app: Application, *slets: Any, source: Any = numbers) -> None:
+    """Put a queue behind a source, these slets behind the queue, and a sink behind them."""
+    end: Any = app.channel("queue", kind="queue")
+    app.add("one", source, out=end)
+    for made in slets:
+        end = app.add(made.__slet__.name, made, number=end)
+    app.add("drop", drop, number=end)
+
+
+@pytest.mark.parametrize(
+    ("made", "why"), [(Lots, "lots takes what waits as one batch"), (pulls, "pulls pulls what waits")]
+)
+def test_an_engine_behind_a_slet_that_gathers_is_put_before_it(tmp_path, made, why):
+    """After a crash other numbers of items would wait; the cure that is named is one."""
+    app = Application("a")
+    behind(app, made, same, Doubled)
+    with pytest.raises(WiringError, match=rf"{why} before it.*put the engine before that"):
+        applied(app, tmp_path)
+    app = Application("a")
+    behind(app, Doubled, made)
+    applied(app, tmp_path)
+
+
+def test_batches_that_are_pushed_stay_whole(tmp_path):
+    """An engine may stand behind a slet that would gather single items."""
+    app = Application("a")
+    behind(app, Lots, Doubled, source=pairs)
+    applied(app, tmp_path)
+
+
+@pytest.mark.parametrize("idle", [None, 1.0])
+def test_ways_that_wait_for_each_other_by_the_clock(tmp_path, idle):
+    """One stream that takes several ways keeps its order, unless one of them is waited for by the clock."""
+    app = Application("a")
+    stream, joined = app.add("one", numbers), app.channel("joined")
+    app.add("same", same, number=stream, out=joined)
+    app.add("marking", Marking, number=stream, out=joined, idle=idle)
+    app.add("drop", drop, number=app.add("engine", Doubled, number=joined))
+    if idle is None:
+        applied(app, tmp_path)
+    else:
+        with pytest.raises(WiringError, match="ways that meet wait for marking by the clock"):
+            applied(app, tmp_path)

@@ -224,7 +224,7 @@ class Node:
         }
 
     def repeats(self) -> bool:
-        """Whether a source emits the same items in the same order again after a restart, as `Slet.repeats` says."""
+        """Whether the same results come in the same order again after a restart, as `Slet.repeats` says."""
         repeats = getattr(self.slet.factory, "repeats", None)
         return repeats is None or bool(repeats(self.settings))
 

@@ -10,21 +10,21 @@ from typing import TypeAlias
 
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ChannelSpec, Node
-from exop.model.slets.ports import PortType
 
-#: Whether a node or channel is on this host.
-Here: TypeAlias = Callable[[Node | ChannelSpec], bool]
+#: Tells something about a node or channel.
+Test: TypeAlias = Callable[[Node | ChannelSpec], bool]
 
 
-def repeats(
-    mesh: Mesh, channel: str, here: Here, meets: Callable[[Node | ChannelSpec], bool] | None = None
-) -> str | None:
+def repeats(mesh: Mesh, channel: str, here: Test, meets: Test | None = None) -> str | None:
     """Return why the events of a channel may differ after a restart of this host, in words; `None` if they do not.
 
     Their order may differ where streams meet, their number where the results of a slet depend on how many items it gets
     at once. What comes from another host, or from an engine that drives itself, is stored, and comes again as it was.
 
     Args:
+        mesh: The mesh.
+        channel: The name of the channel.
+        here: Whether a node or channel is on this host.
         meets: Whether several drivers meet at a node or channel; by default, they do where several ports meet.
     """
     todo, seen, parted, idle = [channel], {channel}, False, ""
@@ -39,7 +39,7 @@ def repeats(
         for node in nodes:
             inputs = node.inputs()
             if not node.repeats():
-                return f"{node.name} varies" if inputs else f"several streams meet at the source {node.name}"
+                return f"{'results vary at' if inputs else 'several streams meet at the source'} {node.name}"
             if node.slet.own_driver:
                 continue
             parted |= (several := len(inputs) > 1)
@@ -48,16 +48,16 @@ def repeats(
             idle = idle or (node.name if node.settings.get("idle") is not None else "")
             for port, before in inputs.items():
                 if node.slet.ports[port].pulled:
-                    return f"{node.name} pulls its items, in other lots each time,"
+                    return f"{node.name} pulls what waits"
                 if node.slet.ports[port].type.form != "item" and (why := vary_in_lots(mesh, before, here)):
                     return why
                 if before not in seen and here(mesh.channels[before]):
                     seen.add(before)
                     todo.append(before)
-    return f"streams that meet no longer wait for {idle} after `idle` seconds" if parted and idle else None
+    return f"ways that meet wait for {idle} by the clock (`idle`)" if parted and idle else None
 
 
-def vary_in_lots(mesh: Mesh, channel: str, here: Here) -> str | None:
+def vary_in_lots(mesh: Mesh, channel: str, here: Test) -> str | None:
     """Return why the items of a channel may come in batches of other sizes after a restart, in words, or `None`."""
     ends, known = mesh.producers(channel), mesh.channels[channel].type
     found = [node.name for node, _ in ends if here(node) and not node.inputs() and _gathers(node)]
@@ -65,7 +65,7 @@ def vary_in_lots(mesh: Mesh, channel: str, here: Here) -> str | None:
     for node, port in mesh.consumers(channel) if "item" in forms else ():  # a batch that was pushed stays whole
         if here(node) and node.slet.ports[port].type.form != "item" and _gathers(node):
             found.append(node.name)
-    return f"{found[0]} takes what waits as one batch, of another size each time," if found else None
+    return f"{found[0]} takes what waits as one batch" if found else None
 
 
 def takes_lots(node: Node, port: str) -> bool:

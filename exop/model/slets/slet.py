@@ -96,7 +96,8 @@ class Slet:
     checkpointed: ClassVar[bool] = False
     #: Opening occupies the interpreter for long (computation, imports); plans warn of it.
     heavy_opening: ClassVar[bool] = False
-    #: The maximum number of single items that a queue passes to a port of batches in one call; 0: one by one.
+    #: The maximum number of single items that a queue passes to a port of batches in one call; 0: one by one. Of a
+    #: source: more than 0 if the sizes of its batches depend on how much is there.
     gathers: ClassVar[int] = 0
     #: Settings cannot be changed in place: a new instance is opened, which replaces the old one.
     reopens: ClassVar[bool] = False
@@ -197,9 +198,10 @@ class Slet:
 
     @classmethod
     def repeats(cls, settings: Mapping[str, Any]) -> bool:
-        """Return whether a source with these settings emits the same items in the same order again after a restart.
+        """Return whether the same results come in the same order again after a restart with the same memento and items.
 
-        One that merges several partitions may emit those after its last checkpoint in another order.
+        A source that merges several partitions may emit those after its last checkpoint in another order; results may
+        depend on a clock.
         """
         return True
 

@@ -68,6 +68,7 @@ class ReadKafka(Slet, name="read"):
     prefetch: int = 16_384
     client: dict[str, str] = field(default_factory=dict)
     reopens: ClassVar[bool] = True
+    gathers: ClassVar[int] = MOST
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exop import Application, InputPort, Mesh, Slet, slet
+from exop import Application, Batch, InputPort, Mesh, OutputPort, Slet, Tie, input_port, slet
 from exop.errors import MeshError, WiringError
 from exop.model.meshes.checks import check_group, check_join
 from exop.model.meshes.fragments import Connector, Placement, epochs
@@ -331,22 +331,88 @@ class Merges(Slet):
         yield 1
 
 
+class Lots(Slet):
+    """Adds what waits."""
+
+    gathers: ClassVar[int] = 100
+
+    @input_port
+    def item(self, item: Batch[int]) -> int:
+        """Emit the sum."""
+        return sum(item)
+
+
+@slet(name="whole")
+def adds(item: Batch[int]) -> int:
+    """Emit the sum of what was pushed as one batch."""
+    return sum(item)
+
+
+@slet
+def pairs() -> Iterator[Batch[int]]:
+    """Emit batches that are always the same."""
+    yield Batch([1, 2])
+
+
+class Found(Slet):
+    """A source whose batches are as large as what it finds."""
+
+    gathers: ClassVar[int] = 100
+
+    def __iter__(self) -> Iterator[Batch[int]]:
+        yield Batch([1])
+
+
+class Clock(Slet):
+    """Its results depend on the time of day."""
+
+    @classmethod
+    def repeats(cls, settings: Mapping[str, Any]) -> bool:
+        """Never."""
+        return False
+
+    @input_port
+    def item(self, item: int) -> int:
+        """Pass on, or not."""
+        return item
+
+
+class Tied(Slet, own_driver=True):
+    """An engine, whose output is stored."""
+
+    tie: Tie
+    out: OutputPort[int]
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Take."""
+
+
+#: Sources and slets by the words of a case.
+SOURCES = {"partitions": Merges, "pairs": pairs, "found": Found}
+BETWEEN = {"slet": pass_on, "lots": Lots, "whole": adds, "clock": Clock, "tied": Tied}
+
+
 def meeting(case: str) -> Mesh:
     """Make a durable mesh in which items go from a to b, and streams meet before that, or not."""
     app = Application("meeting")
     app.durable(1.0)
     here, there = app.on("a"), app.on("b")
     items = app.channel("items", "queue", host="b" if case.startswith("at b") else "a")
-    here.add("first", Merges if "partitions" in case else count_up, out=items)
+    here.add("first", next((one for word, one in SOURCES.items() if word in case), count_up), out=items)
     if "two" in case:
         here.add("second", count_up, out=items)
     end = items
-    if "slet" in case:
-        end = here.add("pass", pass_on, item=items)
+    if "beside" in case:  # it shares the queue, and with it the batches
+        here.add("beside", Lots, item=items)
+    for word in (word for word in case.split() if word in BETWEEN):
+        end = here.add("pass" if word == "slet" else word, BETWEEN[word], item=end)
     if "pull" in case:
         end = here.add("lots", in_lots, numbers=items)
     if "back" in case:  # c gets everything that crosses from a, in one stream, and sends it back
         end = here.add("last", pass_on, item=app.on("c").add("away", pass_on, item=end))
+    if "adds there" in case:
+        end = there.add("adds", adds, item=end)
     there.add("show", show, item=end)
     return app.build()
 
@@ -364,12 +430,24 @@ def meeting(case: str) -> Mesh:
         ("at b, one", set()),
         ("at b, two", {"items.to.b"}),
         ("two by a slet and back", {"pass.to.c"}),
+        ("one by lots", {"lots.to.b"}),
+        ("one by lots slet", {"pass.to.b"}),
+        ("one by whole", set()),
+        ("one by whole beside", {"whole.to.b"}),
+        ("pairs by lots", set()),
+        ("pairs by whole", set()),
+        ("found by slet", set()),
+        ("found by whole", {"whole.to.b"}),
+        ("found", set()),
+        ("found, adds there", {"items.to.b"}),
+        ("one by clock", {"clock.to.b"}),
+        ("one by lots tied", set()),
     ],
 )
 def test_where_streams_meet_items_are_sent_after_a_checkpoint(case: str, sent: set[str]):
     """A restart may let them meet in another order. What comes by one connector keeps its order.
 
-    A slet that pulls may get its items in other lots then.
+    A slet that pulls, or gathers what waits, may get its items in other lots then; batches that were pushed stay whole.
     """
     found = fragments(meeting(case), "a")
     outboxes = [one for part in found.values() for one in part.channels.values() if one.kind == "outbox"]
