@@ -25,6 +25,7 @@ from bench.moves_peer import (
     LOT,
     ROWS,
     Buffer,
+    Gathers,
     Reads,
     columns,
     copies,
@@ -48,7 +49,7 @@ HOSTS: Final = ("a", "b", "c", "d")
 #: Seconds in which everything has to happen.
 PATIENCE: Final = 90.0
 #: The nodes that take new settings, and those that are replaced, each by slets that do the same.
-TAGGED: Final = ("keyed", "buffer", "pulls", "spread", "columns", "fill", "reads")
+TAGGED: Final = ("keyed", "buffer", "pulls", "spread", "columns", "fill", "gathers", "reads")
 ALIKE: Final = {"copies": (copies, copies_too), **dict.fromkeys(("keyed_sink", "log_sink"), (sink, sink_too))}
 #: The kinds of refusals, by words of their messages: hosts that would wait for each other, and a busy machine.
 REFUSALS: Final = {"make two changes": "circular", "no answer to": "late"}
@@ -57,7 +58,7 @@ WINDOW: Final = ("windows", "spread")
 #: The nodes that check their input, and how many of the last numbers they may not have at the end.
 CHECKS: Final = {
     **dict.fromkeys(("keyed", "keyed_sink", "buffer", "buffer_sink", "pulls", "pulls_sink"), 0),
-    **dict.fromkeys(("log_sink", "columns", "fill", "reads", "reads_sink"), 0),
+    **dict.fromkeys(("log_sink", "columns", "fill", "gathers", "gathers_sink", "reads", "reads_sink"), 0),
     "columns_sink": ROWS - 1,
     "spread": LOT - 1,
     "windows_sink": LOT - 1,
@@ -201,6 +202,7 @@ def consumers(chance: random.Random) -> Mesh:
     app.add("keyed_sink", sink, x=app.add("keyed", keyed, x=queue))
     app.add("buffer_sink", sink, x=app.add("buffer", Buffer, x=queue))
     app.add("pulls_sink", sink, x=app.add("pulls", pulls, x=queue))
+    app.add("gathers_sink", sink, x=app.add("gathers", Gathers, x=queue))
     app.add("copies", copies, x=queue, out=(log := app.channel("log", "log", keep=100)))
     app.add("log_sink", sink, x=log)
     app.add("copies_too", copies_too, x=queue, out=(windows := app.channel("windows", "window", count=LOT)))

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import field
 from multiprocessing.connection import Connection
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from exop import EndOfStream, InputPort, Memento, OutputPort, Platform, Slet, input_port, slet
+from exop import Batch, EndOfStream, InputPort, Memento, OutputPort, Platform, Slet, input_port, slet
 from exop.hooks import Plugins, hookimpl
 
 #: The keys of the keyed slet and of the table, the items of a lot of the buffer, and the rows of a record batch.
@@ -171,6 +171,21 @@ def sink_columns(x: pa.RecordBatch, state: Seen) -> None:
         state.take(one)
 
 
+class Gathers(Slet, name="gathers"):
+    """Takes together what waits."""
+
+    state: Seen
+    tag: int = 0
+    gathers: ClassVar[int] = 64
+
+    @input_port
+    def x(self, x: Batch[int]) -> Batch[int]:
+        """Check a batch."""
+        for one in x:
+            self.state.take(one)
+        return x
+
+
 class Reads(Slet, name="reads"):
     """Looks the key of each item up in a table."""
 
@@ -196,7 +211,7 @@ class Slets:
         """All of them."""
         return [
             *(numbers, keyed, Buffer, pulls, copies, copies_too, spread, columns, fill, sink, sink_too, sink_columns),
-            Reads,
+            *(Gathers, Reads),
         ]
 
 

@@ -79,6 +79,8 @@ PROOFS = {
     "drives itself (`own_driver=True`), with a `Tie`": [
         KILLS,
         "wiring/test_order.py::test_two_sources_that_meet_before_an_engine_are_refused",
+        "wiring/test_order.py::test_an_engine_behind_a_slet_that_gathers_is_put_before_it",
+        "hosts/test_any_kill.py::test_any_kill",
     ],
     "`exop_spark.query`": [
         ENGINES + "test_what_was_put_out_before_a_crash_is_not_asked_for_again",

