@@ -20,12 +20,7 @@ def repeats(mesh: Mesh, channel: str, here: Test, meets: Test | None = None) -> 
 
     Their order may differ where streams meet, their number where the results of a slet depend on how many items it gets
     at once. What comes from another host, or from an engine that drives itself, is stored, and comes again as it was.
-
-    Args:
-        mesh: The mesh.
-        channel: The name of the channel.
-        here: Whether a node or channel is on this host.
-        meets: Whether several drivers meet at a node or channel; by default, they do where several ports meet.
+    *here* tells what is on this host, and *meets* where several drivers meet: by default, where several ports do.
     """
     todo, seen, parted, idle = [channel], {channel}, False, ""
     while todo:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 from exop.errors import StoredStateError
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import PortSpec, PortType
+from exop.model.slets.slet import Slet
 from exop.model.slets.spec import Absent, Setting, SletSpec
 from exop.model.types.conversion import convert
 from exop.model.types.description import built, type_name, type_of
@@ -29,6 +30,8 @@ T = TypeVar("T")
 FORMAT: Final = 1
 _CONTROL: Final = ("punctuation", "end", "pauses")
 _TRAITS: Final = ("is_class", "own_driver", "iterated")
+#: What `repeats` is of a slet that has none of its own.
+_REPEATS: Final = (None, Slet.repeats.__func__)  # type: ignore[attr-defined]
 _ROWS: Final = list[dict[str, Any]]
 
 
@@ -65,6 +68,8 @@ def describe(spec: SletSpec) -> dict[str, Any]:
         "traits": [name for name in (*_TRAITS, "tie") if getattr(spec, name)],
         **{name: getattr(spec, name) for name in ("effects", "on_error", "atomic", "dead_letters")},
         "timeout": spec.timeout or None,
+        "gathers": getattr(spec.factory, "gathers", 0),
+        "varies": getattr(getattr(spec.factory, "repeats", None), "__func__", None) not in _REPEATS,
     }
 
 
@@ -146,7 +151,8 @@ def _slet(data: Mapping[str, Any]) -> SletSpec:
     ports = [_filled(PortSpec, one, name=convert(one["port"], str), type=_read_type(one)) for one in rows]
     plugin, _, name = convert(data["slet"], str).rpartition(":")
     traits, state = convert(data["traits"], list[str]), convert(data["state"], dict[str, Any] | None)
-    factory = Absent(data["slet"], convert(data["code"], str))
+    gathers, varies = convert(data.get("gathers", 0), int), convert(data.get("varies", False), bool)
+    factory = Absent(data["slet"], convert(data["code"], str), gathers, varies)
     object.__setattr__(factory, "__doc__", convert(data["doc"], str))
     return _filled(
         SletSpec,

@@ -111,10 +111,23 @@ _CARE = ("on_error", "timeout", "dead_letters")
 
 @dataclass(frozen=True)
 class Absent:
-    """The factory of a slet whose code is not here; `code` is its fingerprint."""
+    """The factory of a slet whose code is not here; `code` is its fingerprint.
+
+    `gathers` is that of the slet, and *varies* whether it has a `repeats` of its own, which cannot be asked here.
+    """
 
     identity: str
     code: str
+    gathers: int = 0
+    varies: bool = False
+
+    @property
+    def repeats(self) -> Callable[[Mapping[str, Any]], bool] | None:
+        """`Slet.repeats`; `None` if the slet has none of its own."""
+        return self._varying if self.varies else None
+
+    def _varying(self, _: Mapping[str, Any]) -> bool:
+        return False
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to run."""
