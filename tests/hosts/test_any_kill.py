@@ -309,9 +309,9 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", [29, 226])
 def test_a_stream_that_is_taken_for_one_that_repeats_is_found(seed: int, tmp_path: Path, monkeypatch: Any) -> None:
-    """Before a border, and before an engine."""
+    """Before a border, and before an engine: the sums differ, or the end of a stream is skipped, too."""
     planted(monkeypatch)
-    with pytest.raises(AssertionError, match="@"):
+    with pytest.raises(AssertionError, match="@|it does not end"):
         campaign(seed, tmp_path, patience=5.0)
 
 
