@@ -23,6 +23,7 @@ from exop.model.meshes.conditional_updates import (
     read_condition,
     without,
 )
+from exop.model.meshes.diff import difference
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ConditionalUpdate
 from exop.model.slets.ports import PortType
@@ -97,7 +98,9 @@ class UpdateLog:
                 return
             one = replace(one, revision=deployment.mesh.revision + 1)
             self.applied.append(one)
-            deployment.mesh = one.to_mesh(deployment.mesh).at(one.revision)
+            after = one.to_mesh(deployment.mesh).at(one.revision)
+            deployment.trace(after, difference(deployment.mesh, after))
+            deployment.mesh = after
         outcome = "could not take effect" if one.dropped else "took effect"
         self.report(f"a conditional update {outcome}", place=name, update=text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from operator import attrgetter
@@ -14,6 +14,7 @@ from typing import Any
 
 from exop.errors import ComponentFailed
 from exop.logs import logger
+from exop.model.meshes.diff import Difference
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.spec import Role
 from exop.runtime.channels.base import Channel, ControlMerge
@@ -26,6 +27,7 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import Event, State
+from exop.runtime.lineage import Lineage, traced
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interrupts import GLANCE, interrupted
 from exop.runtime.supervision.watchdog import SAMPLER, Attended, Visibility, Watchdog
@@ -53,6 +55,7 @@ class Deployment:
         entries: The compiled entry at each endpoint.
         merges: Merges the control items of several producers of a channel.
         joined: The channel to which each port is connected, by `node.port`.
+        lineage: From where on in a log the input of each node can be replayed, or why it cannot.
         windows: The window channels whose punctuations arrive through each channel.
         loops: Functions that detect the end of each cycle; drivers without items call them.
         retired: Folders of replaced engines, to which the last checkpoint may still refer.
@@ -75,6 +78,7 @@ class Deployment:
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
         self.joined: dict[str, str] = {}
+        self.lineage: dict[str, Lineage] = {}
         self.windows: dict[str, set[str]] = {}
         self.workers: dict[str, Worker] = {}
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
@@ -94,6 +98,10 @@ class Deployment:
         self._deadlocked: dict[Buffered, str] = {}
         self.changing = threading.RLock()
         self.parking = threading.Lock()
+
+    def trace(self, after: Mesh, changes: Difference, arriving: Collection[str] = ()) -> None:
+        """Update the lineages of the nodes by a change, in its cut."""
+        self.lineage = traced(self, after, changes, arriving)
 
     def place(self, components: dict[str, Component], nodes: Iterable[str]) -> None:
         """Set the components of the application; only those of *nodes* differ from the previous ones."""

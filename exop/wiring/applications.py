@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import CheckpointError, ExopError, LifecycleError, PlanError, StateError, StillOpening, UnknownName
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
+from exop.model.meshes.diff import difference
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import HERE
 from exop.model.slets.handover import tried
@@ -110,7 +111,7 @@ class Applications:
         running = self.get(mesh.name)
         now, mesh = caught_up(mesh, mesh.revision, running)
         mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None, running=now)
-        plan = make_plan(now, mesh)
+        plan = make_plan(now, mesh, self._manager.kinds)
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, plan.changes, home=self._host)
         check_channels(mesh, self._manager.kinds, plan.changes)
@@ -313,6 +314,7 @@ class Applications:
 
                 restore_states(deployment, snapshot)
             self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
+            deployment.trace(mesh, difference(None, mesh))
             if snapshot is not None:
                 restore_contents(deployment, snapshot)
             undo.callback(deployment.stop)

@@ -622,7 +622,7 @@ def test_windows_that_had_other_sizes_are_refused(platform):
     platform.apply(app.build())
     grows(seen, 100)
     changed(platform, "line", lambda mesh: mesh.configure_channel("windows", count=1000))
-    with pytest.raises(NotRebuildable, match="the windows of 'windows' had other sizes before"):
+    with pytest.raises(NotRebuildable, match="the window 'windows' had other settings up to revision 1"):
         rebuild(platform, remembered)
     end(platform, "line")
 
@@ -644,7 +644,7 @@ def telling(x: int, state: Seen) -> int:
     [
         (stateless, {}, "stateless keeps no state"),
         (telling, {}, "acts on something outside"),
-        (remembering, {"keep": 3}, "begins with row 7, and the application began at 0; let the log keep more"),
+        (remembering, {"keep": 3}, "begins with row 7, and sum began at 0; let the log keep more"),
     ],
 )
 def test_what_a_log_cannot_give_is_refused_in_the_plan(platform, successor, log, problem):

@@ -20,7 +20,6 @@ from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_channels, check_ports
-from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
 from exop.model.slets.spec import Absent, SletSpec
 
@@ -135,12 +134,12 @@ def check(
     nodes = mesh.nodes.values() if changes is None else _beside(mesh, changes)
     for node in nodes:
         _check_ports(mesh, node, kinds)
-    for group in dict.fromkeys(node.group for node in nodes if node.group is not None):
-        check_group(mesh, group, alike=mesh.revision == 0)
     new = None if changes is None else {node.name for node in changes.nodes}
     for channel in mesh.channels.values() if changes is None else changes.channels:
         entry(f"the channel {channel.name!r}: the platform", "kind", kinds, channel.kind)
         check_join(mesh, channel.name, kinds)
+    for group in dict.fromkeys(node.group for node in nodes if node.group is not None):
+        check_group(mesh, group, kinds, alike=mesh.revision == 0)
     for name in () if changes is None else dict.fromkeys(to for node in changes.nodes for to in node.ports.values()):
         check_join(mesh, name, kinds, new)
     for part in parts(mesh, kinds, home) if changes is None or changes.reconnects else ():
@@ -239,11 +238,11 @@ def check_join(
                 )
 
 
-def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
+def check_group(mesh: Mesh, group: str, kinds: Mapping[str, type[KindLike]], *, alike: bool = True) -> None:
     """Refuse nodes of a group that cannot share partitions; with *alike*, also different slets and settings."""
     first, *others = members = [node for node in mesh.nodes.values() if node.group == group]
     for node in members:
-        if not (ports := shared_ports(mesh, node)):
+        if not (ports := shared_ports(mesh, node, kinds)):
             read = next(iter(node.inputs().values()), "NAME")
             raise MeshError(
                 f"{node.name} is in the group {group!r}, and reads no partitioned channel: name the field that assigns "
@@ -254,18 +253,21 @@ def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
                 f"{node.name}.{pulled[0]} pulls its items, and {node.name} is in the group {group!r}, to which they "
                 f"are pushed; take a slet with an input to which items are pushed, or leave out group={group!r}"
             )
-    parts = {mesh.channels[to].settings.get("partitions", PARTITIONS) for to in shared_ports(mesh, first).values()}
-    if len(parts) > 1:
-        found = ", ".join(shared_ports(mesh, first).values())
+    shared = shared_ports(mesh, first, kinds)
+    parts = {first.ports[port]: partitions for port, (_, partitions) in shared.items()}
+    if len({*parts.values()}) > 1:
+        found, most = ", ".join(f"{name} ({number})" for name, number in parts.items()), max(parts.values())
         raise MeshError(
-            f"the group {group!r} shares {found}, which have {sorted(parts)} partitions; give them equal numbers"
+            f"the group {group!r} shares channels with different numbers of partitions: {found}, so that a key would "
+            f"have several owners; give them equal numbers, for example app.channel(NAME, by='…', partitions={most}); "
+            f"of a channel that runs the number stays: rewire the group to a new one"
         )
     for node in others:
-        if shared_ports(mesh, node) != shared_ports(mesh, first):
+        known, channels = ({port: one.ports[port] for port in shared_ports(mesh, one, kinds)} for one in (first, node))
+        if known != channels:
             raise MeshError(
                 f"{first.name} and {node.name} are in the group {group!r}, and share different channels "
-                f"({shared_ports(mesh, first)}, {shared_ports(mesh, node)}); connect them alike, or give them groups "
-                f"of their own"
+                f"({known}, {channels}); connect them alike, or give them groups of their own"
             )
         if alike and (node.slet, dict(node.settings)) != (first.slet, dict(first.settings)):
             raise MeshError(
@@ -274,9 +276,11 @@ def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
             )
 
 
-def shared_ports(mesh: Mesh, node: Node) -> dict[str, str]:
-    """The inputs by which a node in a group shares partitioned channels, each with its channel."""
-    return {port: to for port, to in node.inputs().items() if mesh.channels[to].settings.get("by") is not None}
+def shared_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]]) -> dict[str, tuple[str, int]]:
+    """The inputs by which a node in a group shares partitions, each with the key field and the number of these."""
+    specs = ((port, mesh.channels[to]) for port, to in node.inputs().items())
+    found = ((port, kinds[spec.kind].partitions_of(spec)) for port, spec in specs if spec.kind in kinds)
+    return {port: partitions for port, partitions in found if partitions is not None}
 
 
 def join_mismatch(kind: type[KindLike], pushed: PortType, taken: PortSpec) -> str | None:

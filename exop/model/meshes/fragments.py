@@ -248,8 +248,9 @@ def _halves(placement: Placement, connector: Connector, epoch: int) -> tuple[Cha
     after = {"after_checkpoint": True} if settings["ack"] == "stable" and placement.varies(connector) else {}
     outbox = ChannelSpec(connector.outbox, OUTBOX, {"peer": connector.target, **settings, **after})
     # The consumers of a partitioned channel share its partitions at their host; a relay takes all of them.
-    names = () if connector.inward else ("by", "partitions")
-    shared = {name: one for name, one in channel.settings.items() if name in names}
+    kind = None if connector.inward else placement.kinds.get(channel.kind)
+    divided = None if kind is None else kind.partitions_of(channel)
+    shared = {} if divided is None else dict(zip(("by", "partitions"), divided, strict=True))
     carried = placement.sent(connector) or PortType()
     carried = _described(replace(carried, punctuation=placement.sends_punctuations(connector)))
     inbox = ChannelSpec(connector.inbox, INBOX, {"peer": connector.source, **settings, **shared}, type=carried)

@@ -133,6 +133,11 @@ class KindLike(Protocol):
         """Return the fields of items that the settings name, each with its setting."""
         ...
 
+    @classmethod
+    def partitions_of(cls, spec: ChannelSpec) -> tuple[str, int] | None:
+        """Return the key field and the number of the partitions that groups share; `None` without any."""
+        ...
+
 
 @dataclass(frozen=True)
 class Node:

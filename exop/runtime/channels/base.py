@@ -133,6 +133,14 @@ class Channel(ABC):
         """Return the fields of items that the settings name, each with its setting, so that they are checked."""
         return [("by", settings["by"])] if settings.get("by") else []
 
+    @classmethod
+    def partitions_of(cls, spec: ChannelSpec) -> tuple[str, int] | None:
+        """Return the key field and the number of the partitions of a channel, as in its `partitioning`."""
+        if spec.settings.get("by") is None:
+            return None
+        found = channel_settings(cls, spec)
+        return (found["by"], found["partitions"]) if "partitions" in found else None
+
     def native(self, engine: str) -> Mapping[str, Any] | None:
         """Return a reference by which *engine* itself reads the items, without the platform; `None` if it cannot."""
         return None

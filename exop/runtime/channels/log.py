@@ -67,6 +67,7 @@ class LogChannel(LoggingChannel):
     Attributes:
         origin: The position at which the application began.
         order: The ports that receive each payload, one after the other.
+        replays: Whether a port that connects to a running application first receives the content.
     """
 
     kind: ClassVar[str] = "log"
@@ -91,7 +92,7 @@ class LogChannel(LoggingChannel):
         items = KEPT if unbounded else keep if isinstance(keep, int) else None
         self._retention = Retention(items, seconds, size, segment, fsync)
         self._path = path
-        self._replays = replay
+        self.replays = replay
         # In memory, `size` alone does not apply: the default number of items does.
         self._kept = self._retention if (keep, seconds) != (None, None) else replace(self._retention, items=KEPT)
         self._log: EventLog = MemoryLog(0, self._kept)
@@ -118,7 +119,7 @@ class LogChannel(LoggingChannel):
 
     def kept_for(self, port: str) -> list[Any]:
         """Return the content, if `replay` is set, without the end of the stream, which the wiring sends."""
-        if not self._replays:
+        if not self.replays:
             return []
         return [one for one in flat(self.events(self.start)) if not isinstance(one, EndOfStream)]
 

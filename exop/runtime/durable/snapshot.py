@@ -26,6 +26,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
+from exop.runtime.log.memory import Position
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.supervision.budget import Owner, current_call
 from exop.runtime.supervision.failure_state import DeadLetters
@@ -81,7 +82,12 @@ def capture(
     merges = {name: component.merge.capture() for name, component in components.items()}
     figures = capture_metrics({name: component.metrics for name, component in components.items()})
     held: dict[Key, Any] = {
-        ("node", name): {"merge": merges[name], "figures": figures[name], **capture_node(component)}
+        ("node", name): {
+            "merge": merges[name],
+            "figures": figures[name],
+            "lineage": deployment.lineage.get(name, {}),
+            **capture_node(component),
+        }
         for name, component in components.items()
     }
     for name, channel in deployment.channels.items():
@@ -185,6 +191,11 @@ def engine_positions(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     """Restore the contents of channels, ports and drivers, when the wiring is bound, before any slet is opened."""
     parts = {key: _read(stored) for key, stored in snapshot.parts.items() if key[0] != "memento"}
+    traces = {name: held.get("lineage", {}) for (kind, name), held in parts.items() if kind == "node"}
+    deployment.lineage = {
+        node: trace if isinstance(trace, str) else {log: Position(*place) for log, place in trace.items()}
+        for node, trace in traces.items()
+    }
     gone: list[tuple[str, Mapping[str, Any]]] = []
     # Channels first: an in-flight item may be a window of a channel.
     for (kind, name), held in sorted(parts.items(), key=lambda part: part[0][0] != "channel"):

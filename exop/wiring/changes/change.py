@@ -361,7 +361,7 @@ class Change:
         """Put the successors in place, with their states; give the other components their new settings."""
         deployment = self.deployment
         components, channels, workers = deployment.components, deployment.channels, deployment.workers
-        queues, merges = deployment.inserted, dict(deployment.merges)
+        queues, merges, lineage = deployment.inserted, dict(deployment.merges), deployment.lineage
         served = [(worker, worker.queues) for worker in self.pause.drivers if isinstance(worker, Worker)]
         back = region.undone
         bind_back = [channels[name].bound_back() for name in back.channels if name in channels]
@@ -373,6 +373,7 @@ class Change:
             deployment.place(components, steps)
             deployment.channels = channels
             deployment.workers, deployment.merges, deployment.leaving = workers, merges, []
+            deployment.lineage = lineage
             deployment.inserted = {**deployment.inserted, **queues}  # the binding discards those that were new
             for worker, had in served:
                 worker.serve(had)
@@ -381,9 +382,7 @@ class Change:
                 put()
 
         self._undo_cut += [*(one.expect for one in self._old), put_back]  # successors have shared the merges
-        now = components.copy()
-        for node in self.plan.changes.removed:
-            del now[node.name]
+        now = {name: one for name, one in components.items() if name in self.plan.after.nodes}
         for name in filter(self.plan.after.nodes.__contains__, steps):
             if (made := self._successors.made.get(name)) is not None:
                 made.muted = True
@@ -399,6 +398,7 @@ class Change:
         if (gone := self.plan.changes.channels_removed) or self._successors.channels:
             deployment.channels = channels | self._successors.channels
             self._removed = deployment.leaving = [deployment.channels.pop(spec.name) for spec in gone]
+        deployment.trace(self.plan.after, self.plan.changes, self.arriving)
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it retries the item that it was suspended on."""

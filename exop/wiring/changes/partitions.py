@@ -12,7 +12,8 @@ from exop.errors import PlanError
 from exop.model.meshes.checks import shared_ports
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.mesh import Mesh, Node
-from exop.model.meshes.partitions import PARTITIONS, keyed_fields, partition_of, ranges, ranges_text
+from exop.model.meshes.nodes import KindLike
+from exop.model.meshes.partitions import keyed_fields, partition_of, ranges, ranges_text
 from exop.model.slets.handover import keeps_own_state
 from exop.model.slets.memento import Memento
 from exop.model.types.description import type_of
@@ -38,8 +39,8 @@ class Move:
         return f"move partitions of the group {self.group}: {ranges_text(self.before)} → {ranges_text(self.after)}"
 
 
-def moves(before: Mesh, after: Mesh, changes: Difference) -> tuple[Move, ...]:
-    """Return the moves of a change."""
+def moves(before: Mesh, after: Mesh, changes: Difference, kinds: Mapping[str, type[KindLike]]) -> tuple[Move, ...]:
+    """Return the moves of a change; *kinds* have the partitions of the channels."""
     for old, new in changes.changed:
         if old.group != new.group:
             raise PlanError(
@@ -47,16 +48,18 @@ def moves(before: Mesh, after: Mesh, changes: Difference) -> tuple[Move, ...]:
                 f"{new.group or 'NAME'!r} under another name, and remove {new.name}"
             )
     nodes = (*changes.added, *changes.removed, *(node for pair in changes.changed for node in pair))
-    found = (_move(before, after, group) for group in dict.fromkeys(node.group for node in nodes) if group is not None)
+    groups = dict.fromkeys(node.group for node in nodes if node.group is not None)
+    found = (_move(before, after, group, kinds) for group in groups)
     return tuple(move for move in found if move is not None)
 
 
-def _move(before: Mesh, after: Mesh, group: str) -> Move | None:
+def _move(before: Mesh, after: Mesh, group: str, kinds: Mapping[str, type[KindLike]]) -> Move | None:
     was, now = ({node.name: node for node in mesh.nodes.values() if node.group == group} for mesh in (before, after))
     if not was or not now:
         return None
-    keys, others = (_shared(mesh, next(iter(members.values()))) for mesh, members in ((before, was), (after, now)))
-    if was.keys() == now.keys() and keys == others:
+    first = ((mesh, next(iter(members.values()))) for mesh, members in ((before, was), (after, now)))
+    keys, others = (shared_ports(mesh, node, kinds) for mesh, node in first)
+    if (was.keys() == now.keys() and keys == others) or not others:  # members that share nothing are refused as such
         return None
     gone = [node for name, node in was.items() if name not in now]
     for node in (*now.values(), *gone):
@@ -70,12 +73,6 @@ def _move(before: Mesh, after: Mesh, group: str) -> Move | None:
         _check_compatible(group, source, target)
     (_, partitions), *_ = others.values()
     return Move(group, partitions, ranges(was, partitions), ranges(now, partitions))
-
-
-def _shared(mesh: Mesh, node: Node) -> dict[str, tuple[Any, int]]:
-    """Return the key field and the number of partitions, by port."""
-    settings = {port: mesh.channels[to].settings for port, to in shared_ports(mesh, node).items()}
-    return {port: (found["by"], found.get("partitions", PARTITIONS)) for port, found in settings.items()}
 
 
 def _check_state(group: str, node: Node) -> None:

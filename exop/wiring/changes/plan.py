@@ -244,8 +244,11 @@ class Plan:
         return self.carry_out(plan)
 
 
-def make_plan(before: Mesh, after: Mesh) -> Plan:
-    """Compare two meshes of one application and return the plan that leads from one to the other."""
+def make_plan(before: Mesh, after: Mesh, kinds: Kinds | None = None) -> Plan:
+    """Compare two meshes of one application and return the plan that leads from one to the other.
+
+    The channel *kinds* have the numbers of partitions, of which the plan has the moves, and tell what a pull is.
+    """
     changes = difference(before, after)
     if others := ", ".join(old.name for old, new in changes.channels_changed if old.kind != new.kind):
         raise PlanError(f"{others} cannot change their kind while they run; add a new channel and rewire to it")
@@ -264,7 +267,8 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
         if old.host != new.host:
             steps.append(Step("move", new.name, f"{old.host or 'home'} → {new.host or 'home'}", old, new))
         steps += _steps(old, new)
-    return Plan(before, after, tuple(steps), changes, moves(before, after, changes))
+        _check_fed(before, old, new, kinds or {})
+    return Plan(before, after, tuple(steps), changes, () if kinds is None else moves(before, after, changes, kinds))
 
 
 def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
@@ -346,6 +350,23 @@ def _armed(old: Node | ChannelSpec, new: Node | ChannelSpec) -> str:
     added = [f"pending: {line}" for line in new.pending if line not in old.pending]
     gone = [f"no longer pending: {line}" for line in old.pending if line not in new.pending]
     return "; ".join([*added, *gone]) or "pending in another order"
+
+
+def _check_fed(before: Mesh, old: Node, new: Node, kinds: Kinds) -> None:
+    """Refuse to read the content of a channel instead of receiving each of its items, or vice versa."""
+    for name in {*old.inputs().values()} & {*new.inputs().values()}:
+        was, now = (
+            {node.slet.ports[port].pulled for port, to in node.inputs().items() if to == name} for node in (old, new)
+        )
+        kind = before.channels[name].kind
+        if kind in kinds and kinds[kind].pull_mode == "read" and was.isdisjoint(now):
+            fed, reads = "receives each item", "reads the content at times of its own"
+            pulled, way = True in was, "that pulls it" if True in was else "to which items are pushed"
+            raise PlanError(
+                f"{new.name} cannot go on with its input {name!r} ({kind}): {old.slet.name} {reads if pulled else fed}, "
+                f"and {new.slet.name} {fed if pulled else reads}, so items would be lost or come twice; take a slet "
+                f"with an input {way}, or remove {new.name} and add the slet under another name"
+            )
 
 
 def _check_stop(old: Node, new: Node) -> None:

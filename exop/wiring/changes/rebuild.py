@@ -81,8 +81,8 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
         _log_of(node, deployment)
 
 
-def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[Hop]]]:
-    """Return the log from which the inputs of a node come, and the path to each of its ports, in the log's order."""
+def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[Hop]], Position]:
+    """Return the log of the inputs of a node, the path to each of its ports in the log's order, and where it began."""
     paths = [_path_to(node, deployment, port) for port in node.inputs()]
     names = sorted({path[0].channel for path in paths})
     if len(names) > 1:
@@ -99,10 +99,24 @@ def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[H
             by = f"by way of the queue {queues[0]!r}" if queues else "by one slet, without an order between them"
             cure = f"connect each to the log by slets of its own, without queues, or {OTHERWISE}"
             raise _refused(node, f"several of its ports are fed {by}", cure)
-    if log.start > log.began:
-        problem = f"the log {log.name!r} begins with row {log.start}, and the application began at {log.began}"
+    sources = [node_at(hop.source, deployment.mesh.nodes)[0] for path in paths for hop in path[1:]]
+    since = _since(node, deployment, log.name, sources)
+    if log.start > since.offset:
+        problem = f"the log {log.name!r} begins with row {log.start}, and {node.name} began at {since.offset}"
         raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
-    return log, paths
+    return log, paths, since
+
+
+def _since(node: Node, deployment: Deployment, log: str, between: Iterable[str]) -> Position:
+    """Return the position in the log from which on all input of a node has come from it, by the slets *between*."""
+    own = deployment.lineage.get(node.name, {})
+    begun = {} if isinstance(own, str) else own
+    for name in (node.name, *between):
+        trace = deployment.lineage.get(name, {})
+        if isinstance(trace, str) or log not in trace or trace[log] != begun.get(log):
+            before = trace if isinstance(trace, str) else f"it began earlier than {node.name if log in trace else log}"
+            raise _refused(node, f"the log {log!r} does not give all that {name} has processed: {before}", OTHERWISE)
+    return begun[log]
 
 
 def _path_to(node: Node, deployment: Deployment, port: str) -> list[Hop]:
@@ -205,13 +219,11 @@ class Rebuild:
     """
 
     def __init__(self, deployment: Deployment, successor: Component) -> None:
-        self.log, paths = _log_of(successor.node, deployment)
+        self.log, paths, self.position = _log_of(successor.node, deployment)
         self.channels = {hop.channel for path in paths for hop in path}
-        self.position = self.log.origin
         self._deployment = deployment
         self._successor = successor
         self._copies: list[Component] = []
-        self._windows: list[tuple[str, WindowChannel]] = []
         self._stages = [self._built(path) for path in paths]  # the buffers of each path, from the log on
         form = successor.spec.ports[node_at(paths[0][-1].to, deployment.mesh.nodes)[1]].type.form
         self._merges = len(paths) == len(self._stages[0]) == 1 and form == "item"  # single items are replayed together
@@ -243,6 +255,7 @@ class Rebuild:
         with acting_as(None):  # a slet that raises is refused here, and suspends no driver
             self._replay(self.log.position, max(found[0] for found in waiting), waiting)
         self._check_copies()
+        _log_of(self._successor.node, self._deployment)  # a conditional update may have taken effect meanwhile
         self._settle(timeout)
         if self._successor.tie is not None:
             self._successor.tie.replaying = False
@@ -287,7 +300,6 @@ class Rebuild:
             if isinstance(channel, WindowChannel):
                 stages.insert(0, ReplayBuffer(self._deployment, entry, [hop.to], [edge], inside))
                 fresh = type(channel)(channel.name, **channel_settings(type(channel), channel.asked))
-                self._windows.append((hop.to, fresh))
                 into = fresh.entry([Outlet(hop.to, stages[0].entry)])
                 stages.insert(0, ReplayBuffer(self._deployment, into, front, queues))
             else:
@@ -309,17 +321,11 @@ class Rebuild:
         return compile_entry(copy, copy.spec.ports[port])
 
     def _check_copies(self) -> None:
-        """Refuse the state if the slets and windows on the path were different before: their copies differ now."""
+        """Refuse the state if a slet on the path gives other items for the same ones: its copy has another state."""
         node = self._successor.node
         for copy in self._copies:
             if not same(copy.state, self._deployment.components[copy.node.name].state):
                 problem = f"{copy.node.name}, between the log and the slet, has another state than the log gives it now"
-                raise _refused(node, problem, OTHERWISE)
-        for port, fresh in self._windows:
-            held, now = (one.capture()[port] for one in (self._deployment.channels[fresh.name], fresh))
-            facts = [(one["now"], one["since"], len(one["items"]), one["before"] is None) for one in (held, now)]
-            if facts[0] != facts[1]:
-                problem = f"the windows of {fresh.name!r} had other sizes before, or began later than the log"
                 raise _refused(node, problem, OTHERWISE)
 
     def _near(self) -> tuple[int, Position, int]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import PlanError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.conditional_updates import ITEM, item_names
+from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.ports import PortType
 from exop.model.slets.relay import RELAY
 from exop.runtime.channels.base import ControlMerge, Outlet
-from exop.runtime.channels.partitioned import route
+from exop.runtime.channels.partitioned import key_reader, route
 from exop.runtime.channels.queue import Buffered, QueueChannel, Waiting
 from exop.runtime.channels.window import WindowChannel, followed
 from exop.runtime.compiler import compile_entry
@@ -416,6 +417,12 @@ def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: 
     if edge.port.pulled and channel.pull_mode == "read":
         return []
     kept = () if edge.port.pulled else channel.kept_for(edge.name)
+    mates = next((edges for edges in graph.groups(name).values() if edge in edges), ())
+    if kept and mates and (shared := channel.partitioning) is not None:
+        # A group receives each item once: its members before have received all of these.
+        known = any(deployment.joined.get(one.name) == name for one in mates)
+        owned, key_of = ranges([one.node for one in mates], shared.partitions)[edge.node], key_reader(shared.by)
+        kept = [one for one in kept if not known and partition_of(key_of(one), shared.partitions) in owned]
     entries = [(method_for(one, whole=False), one) for one in kept]
     if not producers or any(producer.component.status is not State.ENDED for producer in producers):
         return entries

@@ -288,7 +288,7 @@ def test_a_group_shares_the_partitions_on_its_host():
     found = fragments(shared("b", "b"), "home")
     assert found["b"].channels["a.from.home"].settings["by"] == "real"
     assert "by" not in found["home"].channels["a.to.b"].settings
-    check_group(found["b"], "g")
+    check_group(found["b"], "g", {kind.kind: kind for kind in BUILT_IN})
 
 
 def test_a_group_over_several_hosts_is_refused():
