@@ -9,7 +9,8 @@ from typing import Any
 from exop import hookimpl, slet
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
-from tests.change.test_any_change import Changes, Even, Odd, Unopened, refusing
+from tests.change.test_any_change import PULLED, Changes, Even, Odd, Unopened, reckoners, refusing
+from tests.mesh import stations
 from tests.mesh.random_mesh import MIDDLES, SOURCES, RandomMesh
 from tests.mesh.stations import Count, Notes
 
@@ -53,6 +54,8 @@ class OfferedMesh(RandomMesh):
         for number in range(WATCHERS):
             self._offer_watcher(f"{name}-watcher{number}")
         self.passer = self._offer(_passer(), f"{name}-passer")
+        for number, one in enumerate(reckoners()):
+            self._offer(one, f"{name}-reckoner-{number}")
 
     def _station(self, kind: str, **more: Any) -> tuple[str, Any]:
         node, made = super()._station(kind, **more)
@@ -63,6 +66,8 @@ class OfferedMesh(RandomMesh):
         return found
 
     def _offer_twins(self, node: str) -> None:
+        if (kind := PULLED.get(self.kinds[node])) is not None:
+            self._offer(getattr(stations, kind)(self.stations[node]), f"{self.app.name}-{node}-pulling")
         state = spec_of(self.twin(node)).state
         for number in range(2):
             name = f"{self.app.name}-{node}-{number}"
@@ -128,6 +133,14 @@ class OfferedChanges(Changes):
     def passing(self) -> SletSpec:
         """What passes everything on."""
         return self.made.passer
+
+    def reckoning(self, number: int) -> SletSpec:
+        """One of the slets of the plugin that keep their items."""
+        return self.made.slets[f"{self.name}-reckoner-{number:d}"]
+
+    def pulling(self, node: str, pulls: bool) -> SletSpec:
+        """A twin that pulls its items, or gets them pushed."""
+        return self.made.slets[f"{self.name}-{node}-{'pulling' if pulls else self.chance.randrange(2)}"]
 
     def watching(self, name: str) -> SletSpec | None:
         """A sink of the plugin, each of which is used once."""

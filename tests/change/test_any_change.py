@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import field
 from typing import Any
 from unittest import mock
 
@@ -24,6 +25,7 @@ from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import Split
 from exop.wiring.changes import change as changing
 from tests.change.tools import Books
+from tests.mesh import stations
 from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
 from tests.mesh.stations import Count
 from tests.mesh.test_any_mesh import PATIENCE, heal, state_of
@@ -47,6 +49,9 @@ MORE = (*EDITS, "swap", "swap", "swap")
 #: And these give slets that set items aside a channel for them, and put slets in between that wait for a table, or
 #: whose ports come and go.
 LATER = (*MORE, "letters", "letters", "letters", "gate", "gate", "split", "split", "split")
+#: And these keep what they are given in a state, which is made again from logs that came before or after them; and let
+#: slets pull what was pushed to them.
+LATEST = (*LATER, "reckon", "reckon", "reckon", "younger", "younger", "rebuild", "rebuild", "rebuild", "pull", "pull")
 #: How a spoilt plan fails.
 SPOILT = ("refused at opening", "refused in the pause", "refused behind the bind")
 #: What may be refused for a good reason: the stream is over somewhere, or an item in hand would be lost.
@@ -56,7 +61,14 @@ GOOD_REASONS = (
     "would be lost",
     "is on its way",
     "has not quiesced",
+    "cannot be rebuilt from a log",
+    "reads the content at times of its own",
+    "pulls its items from a queue; repair or resume",
 )
+
+
+#: The slets that get their items pushed, each with the one that does the same and pulls them.
+PULLED = {"one": "puller", "sink": "pulling_sink"}
 
 
 class Refusing(Memento):
@@ -103,6 +115,40 @@ def refusing(item: Any, state: Refusing) -> Any:
 PAST: list[str] = []
 
 
+class Rows(Memento):
+    """All items, by the port that they come from."""
+
+    seen: dict[str, list[int]] = field(default_factory=dict)
+
+    def by_port(self) -> dict[str, list[int]]:
+        """Return them."""
+        return self.seen
+
+
+class Order(Memento):
+    """All items in one list, which no state of the other class gives."""
+
+    rows: list[tuple[str, int]] = field(default_factory=list)
+
+    def by_port(self) -> dict[str, list[int]]:
+        """Return them by port."""
+        return {port: [seq for name, seq in self.rows if name == port] for port, _ in self.rows}
+
+
+def reckoners() -> tuple[Any, Any]:
+    """Slets that keep all items in their states; each call gives others."""
+
+    @slet(effects=False)
+    def rows(item: Any, state: Rows) -> None:
+        state.seen.setdefault(item["from"], []).append(item["seq"])
+
+    @slet(effects=False)
+    def order(item: Any, state: Order) -> None:
+        state.rows.append((item["from"], item["seq"]))
+
+    return rows, order
+
+
 class Gate(Slet):
     """Passes items on when its table is filled."""
 
@@ -137,6 +183,7 @@ class Changes:
         self.edits, self.more = MORE if more else EDITS, more
         self.watched: dict[str, dict[str, list[int]]] = {}
         self.inserted: list[str] = []
+        self.reckoned: dict[str, str] = {}
         self.used: set[str] = set()
         self.number = 0
         self.trace: list[str] = []
@@ -328,6 +375,66 @@ class Changes:
             split = Node(name, spec_of(Split), {"conditions": conditions}, {"item": came, "whole": out, "rest": out})
         return mesh.add(split, ChannelSpec(out, self.chance.choice(("direct", "queue")))).rewire(node, **{port: out})
 
+    def reckon(self, mesh: Mesh, node: str) -> Mesh:
+        """Add a slet that keeps all its items in a state, and a sink that sees the same."""
+        channels, watcher = [name for name in mesh.channels if self.passes(mesh, name)], f"watcher{self.number}"
+        spec = self.watching(watcher) if channels else None
+        if spec is None:
+            return mesh
+        logs = [one for one in channels if mesh.channels[one].kind == "log"]
+        name, ports = f"reckoner{self.number}", {"item": self.chance.choice((logs if logs else channels)[-3:])}
+        self.reckoned[name] = watcher
+        self.trace[-1] += f" {name} at {ports['item']}"
+        mesh = mesh.add(Node(name, self.reckoning(self.chance.randrange(2)), {}, ports))
+        return mesh.add(Node(watcher, spec, {}, ports))
+
+    def pairs(self, mesh: Mesh) -> list[str]:
+        """The slets that keep their items, and whose sinks are still there."""
+        return [name for name, watcher in self.reckoned.items() if {name, watcher} <= mesh.nodes.keys()]
+
+    def younger(self, mesh: Mesh, node: str) -> Mesh:
+        """Put a log in front of such a slet, or connect it to another channel."""
+        if not (pairs := self.pairs(mesh)):
+            return self.reckon(mesh, node)
+        name = self.chance.choice(pairs)
+        channel, to = mesh.nodes[name].ports["item"], f"younger{self.number}"
+        if self.chance.random() < 0.7:
+            passer = Node(f"to-{to}", self.passing(), {}, {"item": channel, "out": to})
+            mesh = mesh.add(passer, ChannelSpec(to, "log", {"keep": "all"}))
+        else:
+            to = self.chance.choice([other for other in mesh.channels if self.passes(mesh, other)] or [channel])
+        self.trace[-1] += f" {name}: {channel} by {to}"
+        return mesh.rewire(name, item=to).rewire(self.reckoned[name], item=to)
+
+    def rebuild(self, mesh: Mesh, node: str) -> Mesh:
+        """Replace such a slet by one with another state, which is made from a log."""
+        if not (pairs := self.pairs(mesh)):
+            return self.reckon(mesh, node)
+        name = self.chance.choice(pairs)
+        self.trace[-1] += f" {name} at {mesh.nodes[name].ports['item']}"
+        other = self.reckoning(mesh.nodes[name].slet.state[1].__name__ == "Rows")
+        return mesh.replace(name, other, rebuild="log")
+
+    def reckoning(self, number: int) -> SletSpec:
+        """One of the slets that keep their items."""
+        return spec_of(reckoners()[number])
+
+    def pull(self, mesh: Mesh, node: str) -> Mesh:
+        """Let a slet pull its items to which they were pushed, or the other way round."""
+        nodes = [name for name, kind in self.made.kinds.items() if kind in PULLED and name in mesh.nodes]
+        nodes = [name for name in nodes if mesh.nodes[name].slet.state in (None, ("count", Count))]
+        if not nodes:
+            return mesh
+        node = self.chance.choice(nodes)
+        pulls = mesh.nodes[node].slet.inputs[0].pulled
+        self.trace[-1] += f" {node} {'no more' if pulls else ''}"
+        return mesh.replace(node, self.pulling(node, not pulls))
+
+    def pulling(self, node: str, pulls: bool) -> SletSpec:
+        """What does the same and pulls its items, or gets them pushed."""
+        kind = self.made.kinds[node]
+        return spec_of(getattr(stations, PULLED[kind] if pulls else kind)(self.made.stations[node]))
+
     def passing(self) -> SletSpec:
         """What passes everything on."""
         return spec_of(same)
@@ -365,12 +472,25 @@ class Changes:
 
     def wrong(self) -> list[str]:
         """Items that went past a table, and what the sinks that came and went have seen with a gap, or out of order."""
-        return PAST + [
-            f"{name} has seen {got} of {port}"
-            for name, seen in self.watched.items()
-            for port, got in seen.items()
-            if got != list(range(got[0], got[0] + len(got)))
-        ]
+        return (
+            PAST
+            + [
+                f"{name} has seen {got} of {port}"
+                for name, seen in self.watched.items()
+                for port, got in seen.items()
+                if got != list(range(got[0], got[0] + len(got)))
+            ]
+            + self.misreckoned()
+        )
+
+    def misreckoned(self) -> list[str]:
+        """The states that do not hold what their sinks have seen."""
+        if self.name not in self.platform.applications():
+            return []
+        deployment = self.platform.deployment(self.name)
+        found = {name: deployment.components[name].state.by_port() for name in self.pairs(deployment.mesh)}
+        seen = {name: {port: got for port, got in self.watched[self.reckoned[name]].items() if got} for name in found}
+        return [f"{name} has {found[name]}, and {seen[name]} has come" for name in found if found[name] != seen[name]]
 
 
 def refused_behind_the_bind() -> Any:
@@ -449,6 +569,13 @@ def test_any_change_with_letters_and_tables(platform, seed):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_any_change_with_logs_and_pulls(platform, seed):
+    """A state that is made from a log holds what has come; what pulls instead of being pushed to misses nothing."""
+    wrong = run(platform, "any", random.Random(seed), more=True, edits=LATEST)
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
 @pytest.mark.timeout(0)
 def test_a_long_campaign(platform):
@@ -458,7 +585,7 @@ def test_a_long_campaign(platform):
     end = time.monotonic() + float(seconds)
     number = 0
     while time.monotonic() < end:
-        edits = LATER if (seed + number) % 4 == 3 else ()
+        edits = {2: LATEST, 3: LATER}.get((seed + number) % 4, ())
         wrong = run(platform, "any", random.Random(seed + number), more=(seed + number) % 4 > 0, edits=edits)
         assert not wrong, f"EXOP_STRESS=1:{seed + number}\n" + "\n".join(wrong)
         number += 1

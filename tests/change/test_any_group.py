@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -21,10 +22,11 @@ from exop import Application, Keyed, Memento, Mesh, OutputPort, Platform, Slet, 
 from exop.errors import PlanError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Node
-from exop.model.meshes.partitions import partition_of, ranges
-from exop.runtime.channels import partitioned
+from exop.model.meshes.partitions import PARTITIONS, partition_of, ranges
+from exop.runtime.channels import PartitionedLogChannel, partitioned
 from exop.wiring.changes import change as changing
-from exop.wiring.graph import region
+from exop.wiring.graph import binding, region
+from exop.wiring.graph.wiring_graph import WiringGraph
 from tests.change.offered import offered
 from tests.change.tools import Books, Position
 from tests.rig import parked, threads_leave
@@ -115,9 +117,11 @@ class Group:
         self.chance, self.root, self.life, self.trace = chance, root, 0, list[str]()
         self.news, self.allowed, self.over = threading.Condition(), 0, False
         self.shapes = chance.choice([(Single, SingleToo), (Double, DoubleToo)])
-        self.partitions = chance.choice([1, 3, 16])
+        self.given = chance.choice([{}, {"partitions": 1}, {"partitions": 3}, {"partitions": 16}])
         self.platform, self.books = self.opened(), Books()
         self.platform.apply(self.built())
+        shared = self.platform.deployment("app").channels["rows"].partitioning
+        self.partitions = shared.partitions  # those by which the items are routed
         self.check()
 
     @hookimpl
@@ -146,7 +150,9 @@ class Group:
     def built(self) -> Mesh:
         """The application."""
         app, chance = Application("app", plugins=self.platform.plugins), self.chance
-        shared = app.channel("rows", chance.choice(["direct", "queue"]), by="key", partitions=self.partitions)
+        kind = chance.choice(["direct", "queue", "partitioned_log", "partitioned_log"])
+        more = {"replay": chance.random() < 0.5} if kind == "partitioned_log" else {}
+        shared = app.channel("rows", kind, by="key", **self.given, **more)
         results = app.channel("results")
         app.add("spread", "group:spread", x=app.add("source", "group:numbers"), out=shared)
         more = {"other": app.add("others", "group:others")} if self.shapes[0] is Double else {}
@@ -329,13 +335,38 @@ def lists_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitioned, "split", lambda batch, *more: real(batch[::-1], *more))
 
 
+def moved_by_other_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of a partitioned log's group moves by the number of partitions that other channels have by default."""
+    monkeypatch.setattr(PartitionedLogChannel, "partitions_of", lambda spec: (spec.settings["by"], PARTITIONS))
+
+
+def replayed_to_each_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that joins gets what a log has stored, which the other members have processed."""
+    real = binding._first_entries
+
+    def alone(*given: Any) -> Any:
+        with mock.patch.object(WiringGraph, "groups", return_value={}):
+            return real(*given)
+
+    monkeypatch.setattr(binding, "_first_entries", alone)
+
+
 def without_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partitions move past the items that wait in front of their former owners."""
     monkeypatch.setattr(region, "regrouped", lambda before, after, channel: [])
 
 
 @pytest.mark.parametrize(
-    "mistake", [stays_too, left_behind, other_hash_for_columns, lists_out_of_order, without_what_is_under_way]
+    "mistake",
+    [
+        stays_too,
+        left_behind,
+        other_hash_for_columns,
+        lists_out_of_order,
+        without_what_is_under_way,
+        moved_by_other_partitions,
+        replayed_to_each_member,
+    ],
 )
 def test_a_planted_mistake_is_caught(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch):
     """Each shows in one of a few groups."""

@@ -162,6 +162,18 @@ class AnyOrder(RuleBasedStateMachine):
         self.change(seed, "resume")
 
     @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS, edit=st.sampled_from(["reckon", "reckon", "younger", "rebuild", "rebuild"]))
+    def keep(self, seed: int, edit: str) -> None:
+        """A slet that keeps all its items, a log in front of it, or a state that is made from a log."""
+        self.change(seed, edit)
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def pull(self, seed: int) -> None:
+        """A slet pulls what was pushed to it, or the other way round."""
+        self.change(seed, "pull")
+
+    @precondition(lambda self: self.changes)
     @rule(seed=SEEDS)
     def several(self, seed: int) -> None:
         """Anything of this in one plan."""

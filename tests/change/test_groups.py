@@ -12,7 +12,7 @@ from exop import Application, Batch, InputPort, Keyed, Memento, Mesh, Platform, 
 from exop.cli.status_text import as_text
 from exop.errors import MeshError, NotRebuildable, PlanError, SettingError, WiringError
 from exop.hooks import Plugins
-from exop.model.meshes.mesh import Node
+from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.slet import spec_of
 from exop.remoting.api.edits import Add
@@ -57,7 +57,8 @@ def cars(keys: int = 5, to: int = 40) -> list[Car]:
 def grouped(source: Any, work: Any, seen: list[Any], members: str = "abc", **channel: Any) -> Application:
     """A source, a group of slets at a partitioned channel, and a sink for all that they give."""
     app = Application("app")
-    shared = app.channel("cars", **{"by": "xway", "partitions": 16, **channel})
+    number = {} if channel.get("kind") == "partitioned_log" else {"partitions": 16}
+    shared = app.channel("cars", **{"by": "xway", **number, **channel})
     app.add("source", source, out=shared)
     given = app.channel("given")
     for name in members:
@@ -106,9 +107,14 @@ def expected(last: int) -> dict[Any, list[Any]]:
 
 @contextmanager
 def flowing(
-    platform: Platform, work: Any = summing, members: str = "a", kind: str = "direct", key: Any = lambda x: x % 11
+    platform: Platform,
+    work: Any = summing,
+    members: str = "a",
+    kind: str = "direct",
+    key: Any = lambda x: x % 11,
+    **channel: Any,
 ) -> Iterator[tuple[Tap, list[Any]]]:
-    """Run a tap of cars, a group at 16 partitions, and a sink, until the block has ended."""
+    """Run a tap of cars, a group at 16 partitions (a log's own number), and a sink, until the block has ended."""
     tap, seen = Tap(), list[Any]()
 
     @slet
@@ -117,7 +123,7 @@ def flowing(
             position.number += 1
             yield Car(key(position.number), position.number)
 
-    platform.apply(grouped(source, work, seen, members, kind=kind).build())
+    platform.apply(grouped(source, work, seen, members, kind=kind, **channel).build())
     try:
         yield tap, seen
     finally:
@@ -263,7 +269,7 @@ def test_partitions_move_to_another_channel_behind_what_is_under_way(platform):
     assert by_key(seen) == numbered([Car(number % 11, number) for number in range(1, 101)])
 
 
-@pytest.mark.parametrize("kind", ["direct", "queue"])
+@pytest.mark.parametrize("kind", ["direct", "queue", "partitioned_log"])
 def test_the_state_of_a_key_moves_with_its_partition(platform, kind):
     """Members come and go: each key goes on with its state, and no other member has it; the plan shows the ranges."""
     with flowing(platform, members="b", kind=kind) as (tap, seen):
@@ -283,8 +289,9 @@ def test_the_state_of_a_key_moves_with_its_partition(platform, kind):
             members = [node.name for node in mesh.nodes.values() if node.group]
             with parked(deployment):
                 kept = {name: deployment.components[name].state.numbers for name in members}
-            for name, owned in ranges(members, 16).items():
-                assert {partition_of(key, 16) for key in kept[name]} <= set(owned)
+            number = deployment.channels["cars"].partitioning.partitions
+            for name, owned in ranges(members, number).items():
+                assert {partition_of(key, number) for key in kept[name]} <= set(owned)
             assert books.check(deployment) == []
         tap.let(50)
         eventually(lambda: len(seen) == 300)
@@ -437,6 +444,72 @@ def test_the_members_of_a_group_are_alike():
         app.add("b", same, item="others", group="g")
     with pytest.raises(MeshError, match="a and b are in the group 'g', and are different slets"):
         app.add("b", collector([]), item="cars", group="g")
+
+
+class TwoPorts(Slet):
+    """Counts by key what comes to either port."""
+
+    per: PerXway
+
+    @input_port
+    def x(self, car: Any) -> Any:
+        """One port."""
+        self.per.numbers.setdefault(car.xway, []).append(car.number)
+        return car
+
+    @input_port
+    def more(self, car: Any) -> Any:
+        """The other one."""
+        return self.x(car)
+
+
+def test_the_ports_of_a_group_have_equal_numbers_of_partitions(platform):
+    """By the defaults of their kinds, too; the cure gives each key one owner, also when a port is added later."""
+    app = Application("app")
+    app.add("source", source_of(cars()), out=app.channel("cars", "queue", by="xway"))
+    app.add("other", source_of(cars()), out=app.channel("others", "partitioned_log", by="xway"))
+    with pytest.raises(MeshError, match=r"cars \(256\), others \(4\), .* partitions=256\); a channel that runs keeps"):
+        app.add("a", TwoPorts, x="cars", more="others", group="g")
+    app, tap = Application("app"), Tap()
+    app.add("source", tap.source(), out=app.channel("cars", "queue", by="real"))
+    app.add("other", tap.source(), out=app.channel("others", "partitioned_log", by="real", partitions=256))
+    given = app.channel("given")
+    for name in "abc":
+        app.add(name, summing, x="cars", out=given, group="g")
+    mesh = platform.apply(app.build())
+    for name in "abc":
+        mesh = mesh.replace(name, TwoPorts).rewire(name, more="others")
+    assert not platform.plan(mesh).moves
+    mesh = platform.apply(mesh)
+    few = ChannelSpec("few", "partitioned_log", {"by": "xway"})
+    mesh = mesh.add(Node("late", spec_of(cars_again), {}, {"out": "few"}), few).remove("b").remove("c")
+    with pytest.raises(PlanError, match="'g' would share other partitions, and a keeps a state for the keys"):
+        platform.plan(mesh.rewire("a", x="few", more="few"))
+    tap.shut()
+
+
+@slet
+def cars_again() -> Iterator[Car]:
+    """Give the cars."""
+    yield from cars()
+
+
+def test_a_member_that_joins_gets_nothing_again_from_a_log_that_replays(platform):
+    """What the log has stored was processed by the members before; the first ones get the items of their own keys."""
+    with flowing(platform, kind="partitioned_log", replay=True) as (tap, seen):
+        tap.let(50)
+        eventually(lambda: len(seen) == 50)
+        platform.apply(member(platform.mesh("app"), "b"))
+        late = list[Any]()
+        mesh, new = platform.mesh("app"), [ChannelSpec("late")]
+        for name in "cd":
+            mesh = mesh.add(Node(name, spec_of(passed), {}, {"x": "cars", "out": "late"}, group="l"), *new)
+            new = []
+        platform.apply(mesh.add(Node("late", spec_of(collector(late)), {}, {"item": "late"})))
+        tap.let(50)
+        eventually(lambda: len(seen) >= 100 and len(late) >= 100)
+    assert by_key(seen) == expected(100)
+    assert sorted(late, key=lambda car: car.number) == [Car(number % 11, number) for number in range(1, 101)]
 
 
 def test_a_port_that_pulls_is_in_no_group():

@@ -260,7 +260,7 @@ def check_group(mesh: Mesh, group: str, kinds: Mapping[str, type[KindLike]], *, 
         raise MeshError(
             f"the group {group!r} shares channels with different numbers of partitions: {found}, so that a key would "
             f"have several owners; give them equal numbers, for example app.channel(NAME, by='…', partitions={most}); "
-            f"of a channel that runs the number stays: rewire the group to a new one"
+            f"a channel that runs keeps its number: connect the group to a new one"
         )
     for node in others:
         known, channels = ({port: one.ports[port] for port in shared_ports(mesh, one, kinds)} for one in (first, node))

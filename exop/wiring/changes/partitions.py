@@ -59,12 +59,14 @@ def _move(before: Mesh, after: Mesh, group: str, kinds: Mapping[str, type[KindLi
         return None
     first = ((mesh, next(iter(members.values()))) for mesh, members in ((before, was), (after, now)))
     keys, others = (shared_ports(mesh, node, kinds) for mesh, node in first)
-    if (was.keys() == now.keys() and keys == others) or not others:  # members that share nothing are refused as such
+    numbers = ({partitions for _, partitions in found.values()} for found in (keys, others))
+    other = any(others.get(port, one) != one for port, one in keys.items()) or len({*map(frozenset, numbers)}) > 1
+    if (was.keys() == now.keys() and not other) or not others:  # members that share nothing are refused as such
         return None
     gone = [node for name, node in was.items() if name not in now]
     for node in (*now.values(), *gone):
         _check_state(group, node)
-        if keys != others and node.slet.state is not None:
+        if other and node.slet.state is not None:
             raise PlanError(
                 f"the group {group!r} would share other partitions, and {node.name} keeps a state for the keys of "
                 f"its present ones; give the slets that share the new ones a group of their own"

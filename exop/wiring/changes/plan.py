@@ -360,12 +360,13 @@ def _check_fed(before: Mesh, old: Node, new: Node, kinds: Kinds) -> None:
         )
         kind = before.channels[name].kind
         if kind in kinds and kinds[kind].pull_mode == "read" and was.isdisjoint(now):
-            fed, reads = "receives each item", "reads the content at times of its own"
-            pulled, way = True in was, "that pulls it" if True in was else "to which items are pushed"
+            ways = ["receives each item", "reads the content at times of its own"]
+            gets = [ways[found == {True}] for found in (was, now)]
+            cure = "an input that pulls it" if True in was else "an input to which items are pushed"
             raise PlanError(
-                f"{new.name} cannot go on with its input {name!r} ({kind}): {old.slet.name} {reads if pulled else fed}, "
-                f"and {new.slet.name} {fed if pulled else reads}, so items would be lost or come twice; take a slet "
-                f"with an input {way}, or remove {new.name} and add the slet under another name"
+                f"{new.name} cannot go on with its input {name!r} ({kind}): {old.slet.name} {gets[0]}, and "
+                f"{new.slet.name} {gets[1]}, so items would be lost or come twice; take a slet with {cure}, or remove "
+                f"{new.name} and add the slet under another name"
             )
 
 

@@ -63,9 +63,11 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
     """Raise `NotRebuildable` if the log cannot give the state of a successor."""
     for step in plan.steps:
         node = step.after
-        if step.verb != "replace" or node is None or node.rebuild is None:
+        if node is None or node.rebuild is None:
             continue
         spec = node.slet
+        if step.before is None:
+            raise _refused(node, "it replaces no slet", "leave rebuild out")
         if spec.state is None and spec.tie is None:
             raise _refused(node, f"{spec.name} keeps no state", "leave rebuild out")
         if spec.iterated or (spec.own_driver and spec.tie is None) or not spec.inputs:

@@ -20,12 +20,12 @@ from exop.model.meshes.mesh import ChannelSpec
 from exop.model.slets.described import absent, describe
 from exop.model.slets.relay import RELAY
 from exop.model.slets.spec import SletSpec
-from exop.runtime.channels import BUILT_IN
+from exop.runtime.channels import BUILT_IN, REMOTE
 from exop.runtime.channels.base import DirectChannel
 from exop.stock.slets import count_up, pass_on, show
 from tests.model.sample_meshes import CATALOG, SLETS, line, meshes, names, node
 
-KINDS = {kind.kind: kind for kind in BUILT_IN}
+KINDS = {kind.kind: kind for kind in (*BUILT_IN, *REMOTE)}
 fragments = partial(split, kinds=KINDS)
 
 
@@ -288,7 +288,10 @@ def test_a_group_shares_the_partitions_on_its_host():
     found = fragments(shared("b", "b"), "home")
     assert found["b"].channels["a.from.home"].settings["by"] == "real"
     assert "by" not in found["home"].channels["a.to.b"].settings
-    check_group(found["b"], "g", {kind.kind: kind for kind in BUILT_IN})
+    check_group(found["b"], "g", KINDS)
+    mesh = shared("b", "b")
+    mesh = replace(mesh, channels={"a": ChannelSpec("a", "partitioned_log", {"by": "real"})})
+    assert fragments(mesh, "home")["b"].channels["a.from.home"].settings["partitions"] == 4
 
 
 def test_a_group_over_several_hosts_is_refused():
