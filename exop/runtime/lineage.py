@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.mesh import Mesh, Node
 from exop.runtime.channels.log import LogChannel
-from exop.runtime.log.memory import Position
 
 if TYPE_CHECKING:
     from exop.runtime.deployment import Deployment
 
 #: The positions of all logs when a slet began, if its input has come in the same way since then; else what was before.
-Lineage: TypeAlias = "Mapping[str, Position] | str"
+#: Part of checkpoints, so plain values.
+Lineage: TypeAlias = "Mapping[str, tuple[int, int]] | str"
 
 
 def traced(
@@ -30,8 +30,9 @@ def traced(
     found = {name: one for name, one in deployment.lineage.items() if name in after.nodes}
     until, runs = f"up to revision {deployment.mesh.revision}", deployment.started is not None
     for node in changes.added:
-        replayed = {name for name in node.inputs().values() if runs and name in logs and logs[name].replays}
-        begun = {name: Position(log.start) if name in replayed else log.position for name, log in logs.items()}
+        pushed = (name for port, name in node.inputs().items() if runs and not node.slet.ports[port].pulled)
+        replayed = {name for name in pushed if name in logs and logs[name].replays}
+        begun = {name: (log.start, 0) if name in replayed else (*log.position,) for name, log in logs.items()}
         found[node.name] = "it came from another host" if node.name in arriving else _given(node) or begun
     for old, new in changes.changed:
         was, now = old.inputs(), new.inputs()

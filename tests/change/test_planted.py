@@ -188,7 +188,7 @@ def others_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rebuilt_from_any_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state is made from the whole of a log, even if its slet has had other items."""
-    monkeypatch.setattr(rebuilding, "_since", lambda node, deployment, log, between: deployment.channels[log].origin)
+    monkeypatch.setattr(rebuilding, "_since", lambda node, deployment, log, paths: deployment.channels[log].origin)
 
 
 def read_instead_of_fed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,6 +252,34 @@ def _twin(function: Any) -> Any:
     return made
 
 
+@pytest.mark.parametrize(("kind", "settings"), [("latch", {}), ("table", {"key": "real"}), ("window", {"count": 1})])
+def test_a_slet_that_is_fed_is_not_replaced_by_one_that_reads(platform, kind, settings):
+    """It would miss items, or get them twice; the other way round, too. The slet may be added under another name."""
+
+    @slet
+    def fed(x: Any) -> Any:
+        return x
+
+    @slet
+    def reads(x: InputPort[Any]) -> Iterator[Any]:
+        yield from x.pull()
+
+    tap = Tap()
+    app = Application("line")
+    stored = app.channel("stored", kind, **settings)
+    app.add("source", tap.source(), out=stored)
+    app.add("sink", writing([]), x=app.add("b", fed, x=stored))
+    mesh = platform.apply(app.build())
+    with pytest.raises(PlanError, match=r"b .* 'stored' .*: fed receives each item, and reads .* under another"):
+        platform.plan(mesh.replace("b", reads))
+    node = mesh.nodes["b"]
+    mesh = platform.apply(mesh.add(Node("c", spec_of(reads), {}, node.ports)).remove("b"))
+    with pytest.raises(PlanError, match="reads reads the content at times of its own, and fed receives each item"):
+        platform.plan(mesh.replace("c", fed))
+    tap.shut()
+    finish(platform, "line")
+
+
 def test_a_pulling_sink_that_never_yields(platform):
     """A slet whose loop never ends is made to leave it at its next pull."""
     seen: list[int] = []

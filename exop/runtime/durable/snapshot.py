@@ -26,7 +26,6 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
-from exop.runtime.log.memory import Position
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.supervision.budget import Owner, current_call
 from exop.runtime.supervision.failure_state import DeadLetters
@@ -191,11 +190,7 @@ def engine_positions(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     """Restore the contents of channels, ports and drivers, when the wiring is bound, before any slet is opened."""
     parts = {key: _read(stored) for key, stored in snapshot.parts.items() if key[0] != "memento"}
-    traces = {name: held.get("lineage", {}) for (kind, name), held in parts.items() if kind == "node"}
-    deployment.lineage = {
-        node: trace if isinstance(trace, str) else {log: Position(*place) for log, place in trace.items()}
-        for node, trace in traces.items()
-    }
+    deployment.lineage = {name: held.get("lineage", {}) for (kind, name), held in parts.items() if kind == "node"}
     gone: list[tuple[str, Mapping[str, Any]]] = []
     # Channels first: an in-flight item may be a window of a channel.
     for (kind, name), held in sorted(parts.items(), key=lambda part: part[0][0] != "channel"):

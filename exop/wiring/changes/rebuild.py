@@ -101,24 +101,23 @@ def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[H
             by = f"by way of the queue {queues[0]!r}" if queues else "by one slet, without an order between them"
             cure = f"connect each to the log by slets of its own, without queues, or {OTHERWISE}"
             raise _refused(node, f"several of its ports are fed {by}", cure)
-    sources = [node_at(hop.source, deployment.mesh.nodes)[0] for path in paths for hop in path[1:]]
-    since = _since(node, deployment, log.name, sources)
+    since = _since(node, deployment, log.name, paths)
     if log.start > since.offset:
         problem = f"the log {log.name!r} begins with row {log.start}, and {node.name} began at {since.offset}"
         raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
     return log, paths, since
 
 
-def _since(node: Node, deployment: Deployment, log: str, between: Iterable[str]) -> Position:
-    """Return the position in the log from which on all input of a node has come from it, by the slets *between*."""
-    own = deployment.lineage.get(node.name, {})
-    begun = {} if isinstance(own, str) else own
+def _since(node: Node, deployment: Deployment, log: str, paths: Iterable[list[Hop]]) -> Position:
+    """Return the position in the log from which on all input of a node has come from it, by these paths."""
+    between = [node_at(hop.source, deployment.mesh.nodes)[0] for path in paths for hop in path[1:]]
+    begun = dict[str, tuple[int, int]]()
     for name in (node.name, *between):
         trace = deployment.lineage.get(name, {})
-        if isinstance(trace, str) or log not in trace or trace[log] != begun.get(log):
+        if isinstance(trace, str) or log not in trace or begun.setdefault(log, trace[log]) != trace[log]:
             before = trace if isinstance(trace, str) else f"it began earlier than {node.name if log in trace else log}"
             raise _refused(node, f"the log {log!r} does not give all that {name} has processed: {before}", OTHERWISE)
-    return begun[log]
+    return Position(*begun[log])
 
 
 def _path_to(node: Node, deployment: Deployment, port: str) -> list[Hop]:
@@ -221,14 +220,15 @@ class Rebuild:
     """
 
     def __init__(self, deployment: Deployment, successor: Component) -> None:
-        self.log, paths, self.position = _log_of(successor.node, deployment)
-        self.channels = {hop.channel for path in paths for hop in path}
+        self.log, self._paths, self.position = _log_of(successor.node, deployment)
+        self.channels = {hop.channel for path in self._paths for hop in path}
         self._deployment = deployment
         self._successor = successor
         self._copies: list[Component] = []
-        self._stages = [self._built(path) for path in paths]  # the buffers of each path, from the log on
-        form = successor.spec.ports[node_at(paths[0][-1].to, deployment.mesh.nodes)[1]].type.form
-        self._merges = len(paths) == len(self._stages[0]) == 1 and form == "item"  # single items are replayed together
+        self._stages = [self._built(path) for path in self._paths]  # the buffers of each path, from the log on
+        form = successor.spec.ports[node_at(self._paths[0][-1].to, deployment.mesh.nodes)[1]].type.form
+        # Single items are replayed together.
+        self._merges = len(self._paths) == len(self._stages[0]) == 1 and form == "item"
         self._largest = 0
         if successor.tie is not None:
             successor.tie.replaying = True
@@ -257,7 +257,8 @@ class Rebuild:
         with acting_as(None):  # a slet that raises is refused here, and suspends no driver
             self._replay(self.log.position, max(found[0] for found in waiting), waiting)
         self._check_copies()
-        _log_of(self._successor.node, self._deployment)  # a conditional update may have taken effect meanwhile
+        # A conditional update may have taken effect meanwhile.
+        _since(self._successor.node, self._deployment, self.log.name, self._paths)
         self._settle(timeout)
         if self._successor.tie is not None:
             self._successor.tie.replaying = False

@@ -13,6 +13,7 @@ from exop_kafka.errors import RecordRefused
 
 from exop import Application, EndOfStream, Platform, Punctuation
 from exop.errors import ExopError, MeshError, StateError
+from exop.model.meshes.mesh import ChannelSpec
 from exop.model.meshes.partitions import partition_of
 from exop.plugin import Entry, Outlet
 from exop.runtime.channels.reader import changes_content, interface
@@ -48,6 +49,8 @@ def opened(cluster):
 def test_the_partition_of_a_key_is_the_same_in_the_topic(cluster, opened):
     """As `partition_of` says, for single items and batches; in order."""
     channel, entry, passed = opened(by="xway", partitions=4)
+    spec = ChannelSpec("cars", "kafka", {"topic": "numbers", "brokers": "b", "by": "xway", "partitions": 4})
+    assert KafkaChannel.partitions_of(spec) == (channel.partitioning.by, channel.partitioning.partitions)
     cars = [Car(n % 13, n) for n in range(200)]
     for car in cars[:50]:
         entry.push(car)

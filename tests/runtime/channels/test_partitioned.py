@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop.errors import MeshError
+from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.items import Punctuation
+from exop.model.meshes.mesh import ChannelSpec
 from exop.model.meshes.partitions import partition_of, ranges
+from exop.runtime.channels import BUILT_IN, REMOTE
 from exop.runtime.channels.base import DirectChannel
 from exop.runtime.channels.partitioned import Partitioning, route
+from exop.runtime.component_manager import make_channel
 from exop.runtime.dataflow.entry import NOWHERE, InFlight, Unwind
 from tests.runtime.rig import Log
 
@@ -125,6 +128,23 @@ def test_the_number_of_partitions_is_bounded():
     """The error says the bounds."""
     with pytest.raises(MeshError, match="'c' has 0 partitions; give a number from 1 to 65536"):
         DirectChannel("c", by="k", partitions=0)
+
+
+@pytest.mark.parametrize("kind", [*BUILT_IN, *REMOTE])
+@pytest.mark.parametrize("settings", [{}, {"by": "k"}, {"by": "k", "partitions": 7}])
+def test_a_plan_knows_the_partitions_by_which_items_are_routed(kind, settings):
+    """Those of the channel that is made, for every kind: the number is a default of the kind, if none is given."""
+    needed = {"table": {"key": "k"}, "window": {"count": 1}, "outbox": _HALF, "inbox": _HALF, "reader": _READER}
+    spec = ChannelSpec("c", kind.kind, {**needed.get(kind.kind, {}), **settings})
+    try:
+        made = make_channel({kind.kind: kind}, spec).partitioning
+    except (SettingError, UnknownName):
+        return  # a kind without partitions
+    assert kind.partitions_of(spec) == (made and (made.by, made.partitions))
+
+
+_HALF = {"peer": "b", "key": "a/b"}
+_READER = {"peer": "b", "channel": "c", "reads": "table"}
 
 
 def test_the_field_has_a_name():
