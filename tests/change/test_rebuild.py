@@ -658,3 +658,26 @@ def test_what_a_log_cannot_give_is_refused_in_the_plan(platform, successor, log,
         platform.plan(rebuilt(platform, successor))
     tap.shut()
     finish(platform, "line")
+
+
+def test_what_was_set_aside_is_not_part_of_a_state(platform):
+    """A dead letter is in the log and not in the state; when it was retried, it is in both."""
+    seen, repaired = list[int](), Event()
+
+    @slet(on_error="dead-letter")
+    def fragile(x: int, state: Sum) -> int:
+        if x == 3 and not repaired.is_set():
+            raise ValueError("three")
+        state.total += x
+        return x
+
+    with tapped(platform, seen, fragile) as tap:
+        tap.let(5)
+        eventually(lambda: len(seen) == 4)
+        with pytest.raises(NotRebuildable, match="sum has set aside 1 items as dead letters, .*; retry them first"):
+            platform.plan(rebuilt(platform, remembering))
+        repaired.set()
+        platform.retry_dead_letters("line", "sum")
+        eventually(lambda: len(seen) == 5)
+        rebuild(platform, remembering)
+        assert state_of(platform).numbers == [1, 2, 3, 4, 5]

@@ -117,6 +117,10 @@ def _since(node: Node, deployment: Deployment, log: str, paths: Iterable[list[Ho
         if isinstance(trace, str) or log not in trace or begun.setdefault(log, trace[log]) != trace[log]:
             before = trace if isinstance(trace, str) else f"it began earlier than {node.name if log in trace else log}"
             raise _refused(node, f"the log {log!r} does not give all that {name} has processed: {before}", OTHERWISE)
+        if dead := deployment.components[name].trouble.dead:
+            problem = f"{name} has set aside {len(dead)} items as dead letters, which the log would give it"
+            cure = f"retry them first (exop item retry {deployment.name}.{name}), or {OTHERWISE}"
+            raise _refused(node, problem, cure)
     return Position(*begun[log])
 
 
