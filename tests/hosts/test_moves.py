@@ -291,9 +291,9 @@ def member(x: tuple[int, int], so_far: Sum) -> tuple[int, int]:
     return x
 
 
-@pytest.mark.parametrize("kind", ["direct", "queue"])
+@pytest.mark.parametrize("kind", ["direct", "queue", "partitioned_log"])
 def test_a_group_moves(kind: str):
-    """The members share out what has waited in front of them, as they share all else."""
+    """The members share out what has waited in front of them, as they share all else, by the partitions of the kind."""
     with hosts("h1", "h2", "h3", slets=(keyed, member)) as there:
         app = Application(APP)
         shared, out = app.channel("as", kind, by="0"), app.channel("bs", "queue")
@@ -305,6 +305,7 @@ def test_a_group_moves(kind: str):
         grows(there.seen)
         there.apply(lambda mesh: mesh.suspend("b").suspend("c"))
         inbox = there.platforms["h2"].deployment(APP).channels["as.from.h1"]
+        assert inbox.partitioning == there.platforms["h1"].deployment(APP).channels["as"].partitioning
         eventually(lambda: inbox.depth > 100, "items wait")
         there.move("h3", "b", "c")
         there.apply(lambda mesh: mesh.resume("b").resume("c"))

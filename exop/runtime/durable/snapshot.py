@@ -81,12 +81,8 @@ def capture(
     merges = {name: component.merge.capture() for name, component in components.items()}
     figures = capture_metrics({name: component.metrics for name, component in components.items()})
     held: dict[Key, Any] = {
-        ("node", name): {
-            "merge": merges[name],
-            "figures": figures[name],
-            "lineage": deployment.lineage.get(name, {}),
-            **capture_node(component),
-        }
+        ("node", name): {"merge": merges[name], "figures": figures[name], **capture_node(component)}
+        | {"lineage": deployment.lineage.get(name, {})}
         for name, component in components.items()
     }
     for name, channel in deployment.channels.items():
