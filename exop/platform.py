@@ -17,7 +17,7 @@ from exop.hosts.fragment import Fragments
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import check_name
 from exop.model.properties import HOST, KIND, NAME
-from exop.model.slets.spec import SletSpec
+from exop.model.slets.spec import Absent, SletSpec
 from exop.pictures.notebook import Figures
 from exop.registry import ServiceRegistry
 from exop.remoting.api.management import Management
@@ -87,8 +87,13 @@ class Platform(Management[Plan]):
         self.components = ComponentManager(self.registry, self.name)
         self.wiring = WiringController(self.registry, self.components)
         self._applications = Applications(self.name, self.catalog, self.wiring)
-        here = Fragments(self.name, self._applications, self.catalog, self._start_again, lambda: self.remoting.peers)
-        self._hosts = Federation(here, lambda bundle: self.bundles.archives(bundle))  # noqa: PLW0108 (none so far)
+        parts = (self.name, self._applications, self.catalog, self._start_again)
+        here = Fragments(*parts, links=lambda: self.remoting.peers, read=self._read_mesh)
+        self._hosts = Federation(
+            here,
+            archives=lambda bundle: self.bundles.archives(bundle),  # noqa: PLW0108 (there are no bundles so far)
+            digest=lambda bundle: self.bundles.digest(bundle),  # noqa: PLW0108
+        )
         self._control = control if control is not None else state is not None
         self._server: ControlServer | None = None
         self._listen, self._announce, self._peers = listen, announce, dict(peers or {})
@@ -132,7 +137,8 @@ class Platform(Management[Plan]):
                 self._load_plugins(store)
             stored = [one for one in store.applications() if one.active] if store is not None else []
             self._hosts.open()
-            stored = [one for one in stored if one.name not in self._hosts.exchange.held]
+            kept = {*self._hosts.exchange.held, *self.failed_to_restart}
+            stored = [one for one in stored if one.name not in kept]
             self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in stored})
             if self._control:  # before the applications start: clients can see the progress
                 self._serve()
@@ -211,7 +217,8 @@ class Platform(Management[Plan]):
         from exop.bundle.installed import BundleContext
 
         self._check_running()
-        context = BundleContext(self.name, self.state, self.registry, self.catalog, self._applications, self._gather)
+        services = (self.registry, self.catalog, self._applications, self._hosts, self._gather)
+        context = BundleContext(self.name, self.state, *services)
         with self._making:
             if self._bundles is None:
                 self._bundles = Bundles(context)
@@ -263,7 +270,11 @@ class Platform(Management[Plan]):
                 raise UnknownName(place=place, kind="application that is down", name=application, known=known)
             self._load_plugins(store)
             stored = {one.name: one for one in store.applications()}
-            self._restart_or_note(stored[application])
+            self._hosts.restore(application)
+            if application in stored:
+                self._restart_or_note(stored[application])
+            else:  # other hosts run all of it
+                del self._applications.lost[application]
             if application in self.failed_to_restart:
                 raise self.failed_to_restart[application]
 
@@ -376,19 +387,7 @@ class Platform(Management[Plan]):
     def _restart_one(self, store: Store, stored: StoredApplication) -> None:
         """Continue an application from its checkpoint, with the mesh at that time, or deploy it without a state."""
         snapshot = store.checkpoints.read(stored.name)
-        topology = snapshot.topology if snapshot is not None else stored.topology
-        try:
-            mesh = Mesh.from_toml(topology, self.slets())
-        except ExopError as problem:
-            rows = self._bundles.list() if self._bundles is not None else []
-            found = {
-                row["bundle"]: row.get("problem") or "it is not started" for row in rows if row["state"] != "started"
-            }
-            found |= {name: str(error) for name, error in self.plugins.broken.items()}
-            needed = [f"{name}: {why}" for name, why in found.items() if f'"{name}:' in topology]
-            if not needed:
-                raise
-            raise StateError(f"{problem}; its code could not be loaded: {'; '.join(needed)}") from problem
+        mesh = self._read_mesh(snapshot.topology if snapshot is not None else stored.topology)
         if snapshot is not None:
             store.tidy(snapshot)
             told = self._applications.recover(mesh, snapshot, stored)
@@ -397,6 +396,23 @@ class Platform(Management[Plan]):
             self._applications.apply(mesh.at(stored.revision))
             why = "not durable" if mesh.durable is None else "it has no checkpoint yet"
             self.restarted[stored.name] = f"started anew ({why})"
+
+    def _read_mesh(self, topology: str) -> Mesh:
+        """Read a stored mesh. Raises an `ExopError` that names the bundles and plugins whose code it lacks."""
+        try:
+            return Mesh.from_toml(topology, self.slets())
+        except ExopError as problem:
+            rows = self._bundles.list() if self._bundles is not None else []
+            found = {
+                row["bundle"]: row.get("problem") or "it is not started" for row in rows if row["state"] != "started"
+            }
+            found |= {name: str(error) for name, error in self.plugins.broken.items()}
+            if isinstance(problem, UnknownName) and (name := str(problem.facts["name"])).count("@"):
+                found.setdefault(name.rpartition(":")[0], Absent(name, "").refusal)
+            needed = [f"{name}: {why}" for name, why in found.items() if f'"{name}:' in topology]
+            if not needed:
+                raise
+            raise StateError(f"{problem}; its code could not be loaded: {'; '.join(needed)}") from problem
 
     def _serve(self) -> None:
         # Imported lazily: only platforms with a control connection need the server.

@@ -19,6 +19,7 @@ from exop.hosts.protocol.together import change_together
 from exop.logs import logger
 from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.history import PLATFORM
+from exop.wiring import Plan
 
 #: Plain facts about one bundle and about several. (Inside of the class, `list` is a method.)
 Facts: TypeAlias = dict[str, Any]
@@ -126,22 +127,26 @@ class Bundles:
             del self._known[one.key]
             return self._facts(one) | {"state": "uninstalled"}
 
-    def update(self, path: str | os.PathLike[str], **bounds: Any) -> Facts:
+    def update(self, path: str | os.PathLike[str], application: str | None = None, **bounds: Any) -> Facts:
         """Install and start a new version of a bundle, replace the other versions by the new version, and stop them.
 
-        Every component of a started version is replaced in all applications, by one plan for each application; either
-        all plans are applied or none. Returns the facts of the new version, with the `replaced` nodes, the changed
-        `settings` by node, and the `stopped` versions. *bounds*: `timeout`, `pause` and `stall`, as for `Plan.apply`.
+        Every component of a started version is replaced in all applications, or only in *application*, by one plan for
+        each application, on all hosts of it; either all plans are applied or none. An application that spans hosts is
+        replaced at its home, and in an update of its own. Returns the facts of the new version, with the `replaced`
+        nodes, the changed `settings` by node, the `stopped` versions, and the nodes that run on with the old version
+        because their home is `elsewhere`. *bounds*: `timeout`, `pause` and `stall`, as for `Plan.apply`.
 
         Raises:
             ArchiveRefused, BundleError: as `install`; or no other version is started.
             RequirementMissing, BundleBroken: as `start`.
-            MeshError, PlanError: the new version lacks a slet or a port, cannot take over a state, or does not open.
+            MeshError, PlanError: the new version lacks a slet or a port, cannot take over a state, or does not open; a
+                host cannot be reached; or several applications would change of which one spans hosts.
                 All applications continue with the old version, and the new version is not installed.
+            UnknownName: there is no such *application*.
         """
-        return self.update_archive(archive_of(Path(path)), str(path), **bounds)
+        return self.update_archive(archive_of(Path(path)), str(path), application, **bounds)
 
-    def update_archive(self, data: bytes, name: str, **bounds: Any) -> Facts:
+    def update_archive(self, data: bytes, name: str, application: str | None = None, **bounds: Any) -> Facts:
         """Update a bundle to the version in an archive (as bytes). Errors refer to the archive by *name*."""
         manifest = read_archive(data, name).manifest
         with self._recorded("update", manifest.key):
@@ -156,17 +161,23 @@ class Bundles:
             new = self._known[manifest.key]
             try:
                 self._start(new, {}, ())
-                replaced = _replace_all(self._context, [one.key for one in old], new.key, bounds)
+                plans, elsewhere = _plans(self._context, [one.key for one in old], new.key, application, bounds)
+                change_together(self._context.applications, plans)
             except BaseException:
                 self._take_back(there, running)
                 raise
+            for plan in plans:
+                self._context.hosts.release(plan.after.name, [one.key for one in old])
             unused = [one for one in old if not self.users(one)]
             for one in unused:
                 self._withdraw(one)
             self._remember()
-            settings = {name: changes for name, changes in replaced.items() if changes}
-            stopped = [one.key for one in unused]
-            return self._facts(new) | {"replaced": [*replaced], "settings": settings, "stopped": stopped}
+            steps = {
+                f"{plan.after.name}.{step.node}": [*map(str, step.settings)] for plan in plans for step in plan.steps
+            }
+            settings = {node: changes for node, changes in steps.items() if changes}
+            facts = {"replaced": [*steps], "settings": settings, "stopped": [one.key for one in unused]}
+            return self._facts(new) | facts | {"elsewhere": elsewhere}
 
     def _take_back(self, there: Collection[str], running: Collection[str]) -> None:
         """Stop and remove the bundles that were not started, or not installed, when an update began."""
@@ -198,6 +209,10 @@ class Bundles:
                 found |= self.archives(wired)
             found[name] = archive_of(one.folder)
         return found
+
+    def digest(self, name: str, /) -> str | None:
+        """Return the digest of the files of an installed bundle, `name@version`."""
+        return one.archive.digest if (one := self._known.get(name)) is not None else None
 
     def list(self) -> Rows:
         """List the installed bundles with their states, contents, missing requirements and users."""
@@ -324,35 +339,46 @@ class Bundles:
             "missing": lacking,
             "imports_from": list(one.wires.values()),
             "used_by": self.users(one),
+            "digest": one.archive.digest,
         } | ({"problem": one.problem} if one.problem else {})
 
 
-def _replace_all(
-    context: BundleContext, old: Collection[str], new: str, bounds: Mapping[str, Any]
-) -> dict[str, list[str]]:
-    """Replace every component of the bundles *old* by the slet of the same name of *new*; *bounds* as for `Plan.apply`.
+def _plans(
+    context: BundleContext, old: Collection[str], new: str, only: str | None, bounds: Mapping[str, Any]
+) -> tuple[list[Plan], dict[str, str]]:
+    """Plan to replace every component of the bundles *old* by the slet of the same name of *new*.
 
-    Returns the replaced nodes, each with the settings that changed with it, in words. There is one plan for each
-    application; all of them are made, or none. Applications that have finished stay as they are.
+    Returns a plan for each application, or for *only* one of them, which are all to be made, or none; and the nodes
+    that other platforms replace, each with the home of its application. Applications that have finished stay as they
+    are. *bounds*: as for `Plan.apply`.
     """
     offered = {spec.name: spec for spec in context.slets_of(new).values()}
-    plans = []
-    replaced: dict[str, list[str]] = {}
-    for application in context.applications.names():
-        deployment = context.applications.get(application)
-        if deployment.finished.is_set():
+    plans, elsewhere = list[Plan](), dict[str, str]()
+    if only is not None:
+        context.hosts.mesh(only)  # raises `UnknownName`
+    for mesh, home in context.hosts.running():
+        nodes = [node for node in mesh.nodes.values() if node.slet.plugin in old]
+        if not nodes or only not in (None, mesh.name):
             continue
-        nodes = [node for node in deployment.mesh.nodes.values() if node.slet.plugin in old]
-        if nodes:
-            mesh = deployment.mesh
-            for node in nodes:
-                if node.slet.name not in offered:
-                    what, there = repr(node.slet.name), f"{application}.{node.name}"
-                    cure = f"offer it again, or replace {there} first"
-                    raise BundleError(bundle=new, problem=f"offers no slet {what}, which {there} runs", cure=cure)
-                mesh = mesh.replace(node.name, offered[node.slet.name])
-            plan = context.applications.plan(mesh).bounded(**bounds)
-            plans.append(plan)
-            replaced |= {f"{application}.{step.node}": [str(one) for one in step.settings] for step in plan.steps}
-    change_together(context.applications, plans)
-    return replaced
+        if home != context.name:
+            elsewhere |= {f"{mesh.name}.{node.name}": home for node in nodes}
+            continue
+        for node in nodes:
+            if node.slet.name not in offered:
+                what, there = repr(node.slet.name), f"{mesh.name}.{node.name}"
+                cure = f"offer it again, or replace {there} first"
+                raise BundleError(bundle=new, problem=f"offers no slet {what}, which {there} runs", cure=cure)
+            mesh = mesh.replace(node.name, offered[node.slet.name])  # noqa: PLW2901 (edit by edit)
+        plans.append(context.hosts.plan(mesh).bounded(**bounds))
+    if elsewhere and not plans:
+        homes = ", ".join(f"`--on {home}`" for home in dict.fromkeys(elsewhere.values()))
+        problem = f"would replace only {', '.join(elsewhere)}, of applications that other platforms lead"
+        raise BundleError(bundle=new, problem=problem, cure=f"give the command to their homes: {homes}")
+    if len(plans) > 1 and (wide := [plan.after.name for plan in plans if context.hosts.spans(plan.after)]):
+        names = ", ".join(plan.after.name for plan in plans)
+        problem = (
+            f"cannot replace the slets of {names} in one step: {', '.join(wide)} runs on several hosts, or has done so"
+        )
+        first = " and ".join(f"`exop bundle update FILE --application {name}`" for name in wide)
+        raise BundleError(bundle=new, problem=problem, cure=f"update that alone before all others: {first}")
+    return plans, elsewhere

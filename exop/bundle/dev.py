@@ -101,15 +101,16 @@ class Development:
             raise BundleBroken(bundle=generation.name, file=file, line=line, problem=str(problem.problem)) from problem
 
     def _apply(self, mesh: Mesh) -> Outcome:
-        applications = self._context.applications
+        hosts, deployed = self._context.hosts, self._context.applications.deployed
         tries = 0
         while True:
             tries += 1
-            if mesh.name not in applications.names() or applications.get(mesh.name).finished.is_set():
-                applications.apply(mesh.at(0))
+            running = next((one for one, _ in hosts.running() if one.name == mesh.name), None)
+            if running is None:
+                hosts.apply(mesh.at(0))
                 return Outcome("runs", mesh.name)
             try:
-                plan = applications.plan(self._merged(applications.get(mesh.name).mesh, mesh))
+                plan = hosts.plan(self._merged(running, mesh))
                 if not plan:
                     return Outcome("unchanged", mesh.name)
                 plan.apply(stall=True)
@@ -117,7 +118,7 @@ class Development:
                 if tries == _TRIES:
                     raise
                 continue
-            last = applications.get(mesh.name).last_change
+            last = deployed[mesh.name].last_change if mesh.name in deployed else None
             return Outcome("changed", mesh.name, _steps(plan), last[1] if last is not None else 0.0)
 
     def _merged(self, running: Mesh, mesh: Mesh) -> Mesh:
@@ -136,7 +137,10 @@ class Development:
                 if (value := (current if same else edited).get(key, _UNSET)) is not _UNSET:
                     known[key] = value
             complete = node.slet.configured(name, known)
-            nodes[name] = dataclasses.replace(node, settings=complete, given=frozenset(known), suspended=now.suspended)
+            host = now.host if node.host == was.host else node.host
+            nodes[name] = dataclasses.replace(
+                node, settings=complete, given=frozenset(known), suspended=now.suspended, host=host
+            )
         return dataclasses.replace(mesh, nodes=nodes, revision=running.revision)
 
 

@@ -12,6 +12,7 @@ from exop.bundle.manifest import Manifest
 from exop.bundle.modules import Code, Sources
 from exop.bundle.store import Archive
 from exop.errors import UnknownName
+from exop.hosts.federation import Federation
 from exop.model.filter import where
 from exop.model.properties import APPLICATION, CHANNEL_KIND, HOST, KIND, NAME, NODE, ORIGIN, ROLE, SLET, VERSION
 from exop.model.slets.slet import spec_of
@@ -29,13 +30,17 @@ CHANNEL_OFFER: Final = "ChannelOffer"
 
 @dataclass(frozen=True)
 class BundleContext:
-    """The services of the platform that its bundles use; `gather` collects again what the plugins offer."""
+    """The services of the platform that its bundles use; `gather` collects again what the plugins offer.
+
+    *hosts* changes the applications, of which `applications` has the parts on this platform.
+    """
 
     name: str
     state: Path | None
     registry: ServiceRegistry
     catalog: Catalog
     applications: Applications
+    hosts: Federation
     gather: Callable[[], None]
 
     def slets_of(self, bundle: str) -> dict[str, SletSpec]:
@@ -61,11 +66,14 @@ class BundleContext:
         return made
 
     def users_of(self, bundle: str, code: Code | None) -> list[str]:
-        """The components and channels that run code of a bundle, and the stored applications that would."""
+        """The components and channels that run code of a bundle, on any host, and the stored ones that would."""
         found = {
             f"{one.properties[APPLICATION]}.{one.properties[NODE]}"
             for one in self.registry.find(component_manager.SLET, where({ORIGIN: bundle}))
         }
+        for mesh, home in self.hosts.running():  # whose home restores all of it
+            if home == self.name:
+                found |= {f"{mesh.name}.{node.name}" for node in mesh.nodes.values() if node.slet.plugin == bundle}
         if code is not None:
             found |= {
                 f"the channel {one.properties[NAME]} of {one.properties[APPLICATION]}"

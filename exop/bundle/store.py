@@ -191,20 +191,25 @@ class BundleStore:
 
     def started(self) -> dict[str, tuple[str, ...]]:
         """The bundles that were started when the platform closed, each with the bundles that it imported from."""
-        try:
-            found = json.loads((self.folder / _STARTED).read_text(encoding="utf-8"))
-            return {str(key): tuple(str(wire) for wire in wires) for key, wires in found.items()}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, AttributeError, TypeError) as problem:
-            raise StateError(
-                f"{self.folder / _STARTED} cannot be read ({problem}); remove it, and start the bundles again"
-            ) from problem
+        return started_bundles(self.folder)
 
     def close(self) -> None:
         """Remove the folder, if it is temporary."""
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def started_bundles(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Return the bundles in a folder that the next platform starts, each with the bundles that it imports from."""
+    try:
+        found = json.loads((folder / _STARTED).read_text(encoding="utf-8"))
+        return {str(key): tuple(str(wire) for wire in wires) for key, wires in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, TypeError) as problem:
+        raise StateError(
+            f"{folder / _STARTED} cannot be read ({problem}); remove it, and start the bundles again"
+        ) from problem
 
 
 def stored_bundles(folder: Path) -> tuple[dict[Path, Archive], dict[str, BundleError]]:

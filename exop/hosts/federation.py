@@ -8,19 +8,28 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.errors import ComponentFailed, PeerRefused, PeerUnreachable, PlanError, StaleMesh, StateError, UnknownName
+from exop.errors import (
+    ComponentFailed,
+    ExopError,
+    PeerRefused,
+    PeerUnreachable,
+    PlanError,
+    StaleMesh,
+    StateError,
+    UnknownName,
+)
 from exop.hosts.fragment import Fragments, Known
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
 from exop.hosts.home import Home, Spanning, Survivor, adoption, no_status
 from exop.hosts.protocol import messages
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.participant import Participant
-from exop.hosts.supply import Archives, platform_of
+from exop.hosts.supply import LEAVING, Archives, platform_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE
 from exop.runtime.durable.failpoints import failpoint
@@ -46,11 +55,11 @@ class Federation:
         here: The fragments on this platform.
     """
 
-    def __init__(self, here: Fragments, archives: Archives) -> None:
+    def __init__(self, here: Fragments, archives: Archives, digest: Callable[[str], str | None]) -> None:
         self.name, self.here = here.name, here
         self.exchange = Exchange(here.name, self)
         self._local, self._links = here.running, here.links
-        self._home = Home(here, self.exchange, archives)
+        self._home = Home(here, self.exchange, archives, digest)
         self.homes, self.accept_loss = self._home.homes, self._home.accept_loss
         self._news = self._home.news
         self._sent: dict[str, tuple[messages.Report, float]] = {}
@@ -68,14 +77,52 @@ class Federation:
         self.exchange.durable = True
         self._journal = journal = Journal(self._local.store.database)
         for name, row in journal.applications(home=True).items():
-            mesh = Mesh.from_toml(row["topology"], self.here.catalog.slets).at(row["revision"])
-            self.homes[name] = Spanning(mesh, row["connectors"], row["hosts"], {*row["leaving"]})
+            self.homes[name] = Spanning(
+                Mesh(name).at(row["revision"]), row["connectors"], row["hosts"], {*row["leaving"]}
+            )
+            try:
+                self._read(name, row["topology"])
+            except ExopError as problem:
+                self._local.lost[name] = problem
         for name, row in journal.applications(home=False).items():
             self.here.known[name] = Known(row["home"], row["base"], row["plan"], tuple(row["whole"]))
             self._local.fragments.add(name)
         for home in (False, True):  # the homes announce their decisions to members that are held
             for name, entries in journal.plans(home=home).items():
                 self.exchange.recover(name, entries, home=home, made=self.here.made(name, entries))
+
+    def _read(self, application: str, topology: str) -> None:
+        """Read the whole mesh of an application of which this is the home."""
+        if (found := self.homes[application]).hosts:
+            found.mesh = self.here.read(topology).at(found.mesh.revision)
+
+    def restore(self, application: str) -> None:
+        """Read again what could not be read when the platform was started; raises an `ExopError` as that did."""
+        if self._journal is not None and application in self.homes:
+            self._read(application, self._journal.applications(home=True)[application]["topology"])
+        if (store := self.here.unstored.get(application)) is not None:
+            store()
+            del self.here.unstored[application]
+
+    def running(self) -> Iterator[tuple[Mesh, str]]:
+        """Yield the mesh of each application that has not finished, with its home; of another home, the fragment."""
+        for name in self.names():
+            known, deployment = self.here.known.get(name), self._local.deployed.get(name)
+            if (found := self._home.spanning(name)) is not None:
+                if not found.finished:
+                    yield found.mesh, self.name
+            elif deployment is not None and not deployment.finished.is_set():
+                yield deployment.mesh, self.name if known is None else known.home
+
+    def release(self, application: str, bundles: Collection[str]) -> None:
+        """Stop bundles that a change has replaced, at the other hosts of an application, unless they are used there."""
+        if (found := self._home.spanning(application)) is None:
+            return
+        if (participant := self.exchange.of(application).participant) is not None:
+            participant.join(LEAVING)  # the old slets here are closed
+        for host in found.hosts.keys() - found.changing.keys() - {self.name}:
+            for bundle in bundles:
+                self._home.supply.withdraw(application, host, bundle)
 
     def in_doubt(self, application: str) -> str | None:
         """Return the plan whose outcome is not known here; the fragment is held, or not started, until then."""
@@ -95,9 +142,10 @@ class Federation:
 
     def names(self, *, inactive: bool = False) -> list[str]:
         """Return the names of the applications, as `Applications.names`."""
-        whole = (name for name, one in self.homes.items() if one.hosts)
+        whole = {name: one.mesh.nodes for name, one in self.homes.items() if one.hosts}
+        down = set[str]() if inactive else {name for name, nodes in whole.items() if not nodes}
         doubted = (name for name in [*self.exchange.machines] if self.in_doubt(name))
-        return sorted({*self._local.names(inactive=inactive), *whole, *doubted})
+        return sorted({*self._local.names(inactive=inactive), *whole, *doubted} - down)
 
     def mesh(self, application: str) -> Mesh:
         """Return the mesh of an application: the whole one at its home, elsewhere the fragment."""
@@ -263,7 +311,7 @@ class Federation:
         A host that cannot be reached removes its fragment when it is reached again.
         """
         self._check_home(application)
-        if (found := self._home.spanning(application)) is None:
+        if (found := self.homes.get(application)) is None or not found.hosts:
             return self._local.remove(application, timeout)
         until = time.monotonic() + timeout
         with held(found.turn):
@@ -272,6 +320,7 @@ class Federation:
             found.hosts, found.reports, found.mesh = {}, {}, Mesh(application)
             self._keep(application, found)
             self._send_removals(application, found, timeout)
+            self.here.unstored.pop(application, None)
             left = self._removed(application, timeout) if here else True
             with self._news:
                 return self._news.wait_for(lambda: not found.leaving, max(0.0, until - time.monotonic())) and left
@@ -347,7 +396,8 @@ class Federation:
         self.exchange.send(known.home, application, messages.Report(self.name, known.plan, paused=paused))
 
     def _forget(self, application: str) -> None:
-        """Drop what is known of the fragment of this platform."""
+        """Drop what is known of the fragment of this platform; another application may have its name from now on."""
+        self._local.fragments.discard(application)
         if self.here.known.pop(application, None) is not None:
             self._write(application, None, home=False)
 
@@ -411,7 +461,6 @@ class Federation:
         left = True
         with suppress(UnknownName):  # it has no nodes here
             left = self._local.remove(application, timeout)
-        self._local.fragments.discard(application)
         self._forget(application)  # last: a fragment that is not known is not removed when the home asks again
         return left
 

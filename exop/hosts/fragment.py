@@ -114,6 +114,8 @@ class Fragments:
     Attributes:
         restart: Starts an application again, as the state directory has it.
         links: Returns the links to peers, by name.
+        read: Reads a stored mesh; raises an `ExopError` that names the bundles and plugins whose code it lacks.
+        unstored: Stores what a committed plan has made of a fragment, by application, where its code was lacking.
         twins: The followers here of leaders on other hosts, by application and node.
     """
 
@@ -122,6 +124,8 @@ class Fragments:
     catalog: Catalog
     restart: Callable[[str], None]
     links: Links
+    read: Callable[[str], Mesh]
+    unstored: dict[str, Callable[[], None]] = field(default_factory=dict)
     known: dict[str, Known] = field(default_factory=dict)
     twins: dict[tuple[str, str], Twin] = field(default_factory=dict)
 

@@ -288,8 +288,13 @@ class RestoredChange(FragmentChange):
             self.restart = do.restart
             return
         if do.step == "commit" and self.restart is not None:
-            self._store(self.restart)
-        self._here.restart(self.application)
+            try:
+                self._store(self.restart)
+            except ExopError as problem:  # the next start of the platform tries it again, too
+                self._here.unstored[self.application] = partial(self._store, self.restart)
+                self._here.running.lost[self.application] = problem
+        if self.application not in self._here.running.lost:
+            self._here.restart(self.application)
 
     def _store(self, restart: Restart) -> None:
         """Store what the change has made of the fragment."""
@@ -299,7 +304,7 @@ class RestoredChange(FragmentChange):
         if restart.topology is None:
             self._settled(name, settled, restart.began, 0.0)
             return
-        mesh = Mesh.from_toml(restart.topology, self._here.catalog.slets).at(settled.base)
+        mesh = self._here.read(restart.topology).at(settled.base)
         if not mesh.nodes:
             store.forget(name)
         else:

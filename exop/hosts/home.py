@@ -131,20 +131,29 @@ class Home:
         homes: The applications that span hosts, and of which this platform is the home.
         news: Notified when the state of one of them has changed.
         pending: For each plan in progress, the application as it is now, and as it is after the commit.
+        supply: Sends bundles to other hosts.
     """
 
-    def __init__(self, here: Fragments, exchange: Exchange, archives: Archives) -> None:
+    def __init__(
+        self, here: Fragments, exchange: Exchange, archives: Archives, digest: Callable[[str], str | None]
+    ) -> None:
         self.name = here.name
         self.homes: dict[str, Spanning] = {}
         self.news = threading.Condition()
         self.pending: dict[str, tuple[Spanning, Spanning]] = {}
         self._applications, self._catalog, self._links = here.running, here.catalog, here.links
         self._exchange = exchange
-        self._supply = Supply(here.name, here.links, archives)
+        self.supply = Supply(here.name, here.links, archives, digest)
 
     def spanning(self, application: str) -> Spanning | None:
-        """Return an application of which this is the home, and which runs on hosts."""
+        """Return an application of which this is the home, and which runs on hosts.
+
+        Raises:
+            StateError: its mesh could not be read when the platform was started.
+        """
         found = self.homes.get(application)
+        if found is not None and found.hosts and not found.mesh.nodes:
+            self._applications.get(application)  # raises it
         return found if found is not None and found.hosts else None
 
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
@@ -183,7 +192,7 @@ class Home:
 
     def _lacking(self, plan: Plan) -> Lacking:
         """Return the bundles that hosts lack; raises as `fragments` and `Supply.lacking`."""
-        return self._supply.lacking(*map(outline, self._placed(plan)))
+        return self.supply.lacking(*map(outline, self._placed(plan)))
 
     def _placed(self, plan: Plan) -> tuple[Placement, Placement]:
         """Return the hosts of everything before and after a change."""
@@ -206,7 +215,7 @@ class Home:
         found = self.homes.setdefault(name, Spanning(Mesh(name)))
         with (
             held(found.turn),
-            self._applications.history.recorded(name, "change" if found.hosts else "deploy", new=True),
+            self._applications.history.recorded(name, "change" if plan.before.nodes else "deploy", new=True),
         ):
             now = found.mesh if found.hosts and not found.finished else plan.before
             if now.revision != plan.before.revision:
@@ -332,8 +341,9 @@ class Home:
             )
             for host, one in ((host, moves.hosts.get(host, Transfer())) for host in hosts)
         }
-        self._supply.send(self._lacking(plan))
-        self.lead(number, found, target, parts, plan.patience, plan.shadow.limit if plan.shadow is not None else 0.0)
+        with self.supply.sent(name, self._lacking(plan)):
+            trying = plan.shadow.limit if plan.shadow is not None else 0.0
+            self.lead(number, found, target, parts, plan.patience, trying)
         steps = [f"{step.verb} {step.node}" for step in plan.steps]
         if before is None:
             found.pauses = {}  # nothing ran

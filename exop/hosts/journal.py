@@ -51,6 +51,15 @@ def _encoded(value: Any) -> Any:
     raise NotImplementedError(f"{type(value).__name__} is no part of a message")
 
 
+def stored_homes(database: Any) -> dict[str, str]:
+    """Return the whole meshes in a database that is not open otherwise, of applications of which it is the home's."""
+    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'hosts'").fetchone():
+        return {}
+    rows = database.execute("SELECT application, content FROM hosts WHERE home").fetchall()
+    found = {name: msgspec.msgpack.decode(content) for name, content in rows}
+    return {name: one["topology"] for name, one in found.items() if one["hosts"]}
+
+
 class Journal:
     """The records of plans, and the applications that span hosts, in the database of a state directory."""
 

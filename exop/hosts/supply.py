@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from exop.errors import ExopError, PeerUnreachable, PlanError
+from exop.errors import BundleInUse, ExopError, PeerUnreachable, PlanError, UnknownName
+from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.spec import Absent
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 Lacking: TypeAlias = dict[str, dict[str, list[str]]]
 #: Returns the archives of a bundle of this platform, and of those that it needs; none if it is not installed.
 Archives: TypeAlias = Callable[[str], Mapping[str, bytes]]
+#: Seconds to wait until the slets of a bundle that goes are closed.
+LEAVING: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Supply:
     name: str
     links: Links
     archives: Archives
+    digest: Callable[[str], str | None]
 
     def lacking(self, before: Mapping[str, Mesh], after: Mapping[str, Mesh]) -> Lacking:
         """Return what the hosts lack for their new fragments; asks only those that get slets that they did not have.
@@ -44,16 +50,51 @@ class Supply:
                 found.setdefault(host, {}).setdefault(plugin, []).append(identity)
         return found
 
-    def send(self, lacking: Lacking) -> None:
-        """Install and start the bundles that hosts lack.
+    @contextmanager
+    def sent(self, application: str, lacking: Lacking) -> Iterator[None]:
+        """Install and start the bundles that hosts lack; stop and remove them if the block raises a `PlanError`.
 
         Raises:
             PlanError: a host refuses a bundle, for example since the role of this platform there does not permit it.
         """
+        before = dict[str, dict[str, str]]()
+        try:
+            self._send(lacking, before)
+            yield
+        except PlanError:
+            for host, states in before.items():
+                there = dict.fromkeys(name for bundle in lacking[host] for name in self.archives(bundle))
+                for name in reversed([name for name in there if states.get(name) != "started"]):
+                    self.withdraw(application, host, name, uninstall=name not in states)
+            raise
+
+    def withdraw(self, application: str, host: str, bundle: str, *, uninstall: bool = False) -> None:
+        """Stop or uninstall a bundle at a host when the slets of an application have gone, unless others use it."""
+        until = time.monotonic() + LEAVING
+        while True:
+            try:
+                peer = platform_of(host, self.links)
+                (peer.uninstall_bundle if uninstall else peer.stop_bundle)(bundle)
+            except BundleInUse as problem:
+                users = problem.facts["users"]
+                if time.monotonic() < until and any(user.startswith(f"{application}.") for user in users):
+                    time.sleep(0.05)  # they are being closed
+                    continue
+                logger("exop.hosts").info("a bundle stays started", host=host, bundle=bundle, problem=str(problem))
+            except UnknownName:
+                pass  # it has never been there
+            except ExopError as problem:
+                logger("exop.hosts").warning("a bundle was not stopped", host=host, bundle=bundle, problem=str(problem))
+            return
+
+    def _send(self, lacking: Lacking, before: dict[str, dict[str, str]]) -> None:
+        """Install and start the bundles that hosts lack; note the states of the bundles of each host *before* that."""
         for host, bundles in lacking.items():
             for bundle in bundles:
                 try:
                     peer = platform_of(host, self.links)
+                    if host not in before:
+                        before[host] = {one["bundle"]: one["state"] for one in peer.list_bundles()}
                     for name, archive in self.archives(bundle).items():
                         peer.install_bundle(archive, name)
                     peer.start_bundle(bundle)
@@ -64,11 +105,22 @@ class Supply:
                     ) from problem
 
     def _unknown(self, host: str, slets: set[str]) -> set[str]:
-        """Return the slets that a host does not know; none if it cannot be asked, and so cannot prepare the change."""
+        """Return the slets that a host does not know, or knows from other files of the same version of a bundle.
+
+        None if it cannot be asked, and so cannot prepare the change.
+        """
         try:
-            return slets - {one["slet"] for one in self.links()[host].call("slet_summaries")}
+            there = {one["slet"] for one in self.links()[host].call("slet_summaries")}
+            rows = self.links()[host].call("list_bundles") if any("@" in slet for slet in slets) else ()
         except PeerUnreachable:
             return set()
+        digests = {one["bundle"]: one.get("digest") for one in rows}
+        ours = {slet: self.digest(slet.rpartition(":")[0]) for slet in slets if "@" in slet}
+        return {
+            slet
+            for slet in slets
+            if slet not in there or digests.get(slet.rpartition(":")[0]) not in (None, ours.get(slet))
+        }
 
 
 def platform_of(host: str, links: Links) -> RemotePlatform:

@@ -106,6 +106,14 @@ class Applications:
             opened, total = facts["opened"], facts["total"]
             raise StillOpening(application=application, host=self._host, opened=opened, total=total, waiting=waiting)
 
+    def check_whole(self, application: str) -> None:
+        """Raise `PlanError` if other hosts run parts of an application, or have done so: its home leads its changes."""
+        if application in self.fragments and application not in self._unmade:
+            raise PlanError(
+                f"{application} runs on several hosts, or has done so: a change of the part on {self._host!r} alone is "
+                f"refused; change the application at its home, which `exop ps` shows"
+            )
+
     def plan(self, mesh: Mesh) -> Plan:
         """Check what `apply` would do, and return its plan; nothing has happened yet."""
         running = self.get(mesh.name)

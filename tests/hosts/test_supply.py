@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exop import Application, Platform
 from exop.errors import BundleError, PlanError
+from exop.hosts.supply import Supply
 from exop.model.meshes.mesh import Mesh
 from tests.bundle.folders import speeds, started, states
 from tests.hosts.hosts_rig import SEEN, collect, hosts, numbers
@@ -58,6 +60,24 @@ def test_a_host_that_takes_no_bundle_refuses_the_change(tmp_path: Path, monkeypa
         ):
             a.apply(mesh)
         assert a.applications() == b.applications() == []
+
+
+def test_a_bundle_of_other_files_does_not_count():
+    """A host that has started other files of the same version lacks the bundle; one that tells no digest has it."""
+
+    class Link:
+        """A host that has the slet."""
+
+        def __init__(self, row: dict[str, str]) -> None:
+            self.row = row
+
+        def call(self, operation: str) -> Any:
+            """Answer."""
+            return [{"bundle": "b@1.0.0", **self.row}] if operation == "list_bundles" else [{"slet": "b@1.0.0:s"}]
+
+    for row, unknown in (({}, set()), ({"digest": "1"}, set()), ({"digest": "2"}, {"b@1.0.0:s"})):
+        supply = Supply("a", lambda row=row: {"h": Link(row)}, lambda name: {}, lambda name: "1")  # type: ignore[misc]
+        assert supply._unknown("h", {"b@1.0.0:s"}) == unknown
 
 
 def test_code_in_no_bundle_is_refused_in_the_plan():

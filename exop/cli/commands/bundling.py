@@ -67,23 +67,35 @@ def bundle_start(bundle: str, /, *, where: Where = Where(), json: Json = False) 
         return _state(platform.bundles.start(bundle), json=json)
 
 
-def bundle_update(path: Path, /, *, bounds: Bounds = Bounds(), where: Where = Where(), json: Json = False) -> int:
+def bundle_update(
+    path: Path,
+    /,
+    *,
+    application: str | None = None,
+    bounds: Bounds = Bounds(),
+    where: Where = Where(),
+    json: Json = False,
+) -> int:
     """Replace the started version of a bundle by a new one, in all applications, while the streams run.
 
     The command replaces all components of the bundle, which retain their states; if one cannot be replaced, it replaces
-    none. Then it stops the old version, which remains installed.
+    none. Then it stops the old version, which remains installed. An application that runs on several hosts is updated
+    on all of them, by a command to its home; if other applications use the bundle, too, each of those that run on
+    several hosts is updated by a command of its own, with --application.
 
     Example: `exop bundle update speeds --timeout 5`
 
     Args:
         path: A folder with a bundle.toml, or a zip archive of one.
+        application: Update only this application; the old version remains started as long as others use it.
     """
     with the_platform(where) as platform, _errors_in(path):
-        facts = platform.bundles.update(path, **bounds.limits())
+        facts = platform.bundles.update(path, application, **bounds.limits())
     replaced = ", ".join(facts["replaced"]) or "no node runs a slet of it"
     lines = [f"{facts['bundle']}: {facts['state']}; replaced: {replaced}"]
     lines += [f"{node}: {'; '.join(changes)}" for node, changes in facts["settings"].items()]
     lines += [f"stopped: {', '.join(facts['stopped'])}"] if facts["stopped"] else []
+    lines += [f"not replaced: {node}, whose home is {home}" for node, home in facts["elsewhere"].items()]
     return answer(facts, "\n".join(lines), json=json)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -14,6 +14,7 @@ from exop.cli.options import Json
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
 from exop.errors import StateError, StoredStateError
+from exop.model.values.depth import read_toml
 from exop.runtime.durable.database import FILE, GENERATION, GenerationFile, accept, contents_of, inspect, opened
 from exop.runtime.log.segment import DISK, Segment, check_start, segment_names, settled
 
@@ -26,20 +27,26 @@ _NONE: Final = {"number": None, "taken": None, "bytes": None}
 def state_check(directory: Path, /, *, json: Json = False) -> int:
     """Show the content of a state directory, and any damage with its repair, without changing the directory.
 
-    No platform may use the directory. The exit code is 1 if there is any damage.
+    Applications that would not start, because the bundles of their slets are not started or not installed, are listed
+    with the cure. No platform may use the directory. The exit code is 1 if there is any damage, or such an application.
 
     Example: `exop state check /var/lib/exop`
 
     Args:
         directory: The state directory: the argument of `--state DIR`.
     """
-    from exop.bundle.store import stored_bundles
+    from exop.bundle.store import started_bundles, stored_bundles
 
     found = examine(directory)
+    meshes = found.pop("meshes")
     bundles, broken = stored_bundles(directory / "bundles")
     found |= {"bundles": [home.name for home in bundles], "damage": [*found["damage"], *map(str, broken.values())]}
+    try:
+        found["down"] = [*_down(meshes, found["bundles"], started_bundles(directory / "bundles"))]
+    except StateError as problem:
+        found |= {"down": [], "damage": [*found["damage"], str(problem)]}
     answer(found, lambda: _as_text(found), json=json)
-    return FAILED if found["damage"] else DONE
+    return FAILED if found["damage"] or found["down"] else DONE
 
 
 def state_accept(directory: Path, /, *, json: Json = False) -> int:
@@ -57,6 +64,23 @@ def state_accept(directory: Path, /, *, json: Json = False) -> int:
         number = accept(directory).number
     text = f"{directory}: accepted; the next start continues from generation {number}"
     return answer({"directory": str(directory), "generation": number}, text, json=json)
+
+
+def _down(meshes: Mapping[str, str], installed: Collection[str], started: Collection[str]) -> Iterator[str]:
+    """Describe the applications that would not start with the bundles that are *installed*, and those *started*.
+
+    Plugins are not checked: only the next platform knows which ones it has.
+    """
+    for name, topology in meshes.items():
+        slets = [str(node.get("slet", "")) for node in read_toml(topology).get("nodes", {}).values()]
+        for bundle in dict.fromkeys(slet.rpartition(":")[0] for slet in slets if "@" in slet):
+            if bundle not in installed or bundle not in started:
+                known = bundle in installed
+                start = f"`exop bundle start {bundle}`" if known else "`exop bundle install FILE --start`"
+                yield (
+                    f"{name}: its bundle {bundle} is {'not started' if known else 'not installed'} here; start the "
+                    f"platform, {start}, then `exop resume {name}`"
+                )
 
 
 def _as_text(found: dict[str, Any]) -> str:
@@ -77,6 +101,8 @@ def _as_text(found: dict[str, Any]) -> str:
         [
             f"{found['directory']}: version {known['version']}, generation {known['generation']} (noted: {state})",
             *filter(None, tables),
+            *(["would not start:"] if found["down"] else []),
+            *(f"  {problem}" for problem in found["down"]),
             "damage:" if found["damage"] else "nothing is damaged",
             *(f"  {problem}" for problem in found["damage"]),
         ]
@@ -90,12 +116,15 @@ def _table(head: Sequence[str], rows: list[list[Any]]) -> str:
 def examine(directory: Path) -> dict[str, Any]:
     """Return the content of a state directory as plain data; `damage` lists each damage with its cure.
 
+    `meshes` are the topology files that the next platform starts with, by application.
+
     Raises:
         StateError: there is no such directory, it is not a state directory, or a platform uses it.
     """
     with _unused(directory):
         damage: list[str] = []
         found: dict[str, Any] = {"directory": str(directory), "version": None, "generation": None, "noted": None}
+        found["meshes"] = {}
         try:
             noted = GenerationFile(directory).read()
             found["noted"] = noted._asdict() if noted is not None else None
@@ -156,14 +185,21 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
     found["generation"] = contents.generation.number
     damage.extend(contents.damaged.values())
     listed = []
+    # Imported lazily: only state directories with a database need msgspec.
+    from exop.hosts.journal import stored_homes
+
     with opened(path) as database:
         query = (
-            "SELECT a.name, a.revision, a.active, c.number, c.taken FROM applications a "
+            "SELECT a.name, a.revision, a.active, c.number, c.taken, c.topology FROM applications a "
             "LEFT JOIN checkpoints c ON c.application = a.name ORDER BY a.name"
         )
-        for name, revision, active, number, taken in database.execute(query).fetchall():
+        for name, revision, active, number, taken, topology in database.execute(query).fetchall():
             if name in contents.damaged:
                 continue
+            if active:
+                query = "SELECT content FROM sections WHERE application = ? ORDER BY kind, place"
+                sections = database.execute(query, (name,))
+                found["meshes"][name] = topology or "\n".join(text for (text,) in sections)
             size = 0
             cure = f"restore the whole state directory from one copy, or remove the application (`exop remove {name}`)"
             query = "SELECT kind, name, sum, content FROM parts WHERE application = ?"
@@ -175,6 +211,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
             if number is not None:
                 checkpoint = {"number": number, "taken": datetime.fromtimestamp(taken, UTC).isoformat(), "bytes": size}
             listed.append({"name": name, "revision": revision, "active": bool(active), "checkpoint": checkpoint})
+        found["meshes"] |= stored_homes(database)
     return listed
 
 

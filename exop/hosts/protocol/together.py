@@ -38,9 +38,11 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
     """
     changes, names = applications.changes, [plan.after.name for plan in plans]
     if len(plans) == 1:
-        return [changes.carry_out(plans[0])]
+        return [plans[0].apply()]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PlanError(f"{', '.join(twice)} has two plans in one change; make one plan of both edits")
+    for name in names:
+        applications.check_whole(name)
     problems: list[BaseException | None] = []
     with changes.followed(plans) as runs, changes.turns_of(*names, runs=runs), changing(*names):
         found = [changes.change(one, runs.get(one.after.name)) for one in plans]

@@ -436,12 +436,16 @@ class Management(Hosting, Generic[AnyPlan]):
         archive: bytes,
         name: str,
         *,
+        application: str | None = None,
         timeout: float | None = None,
         pause: float | None = None,
         stall: bool = False,
     ) -> dict[str, Any]:
-        """Replace the started versions of a bundle by the version in *archive*, in all applications or in none."""
-        return dict(self.bundles.update_archive(archive, name, timeout=timeout, pause=pause, stall=stall))
+        """Replace the started versions of a bundle by the version in *archive*, in all applications or in none.
+
+        With *application*, replace them only there.
+        """
+        return dict(self.bundles.update_archive(archive, name, application, timeout=timeout, pause=pause, stall=stall))
 
     @operation
     def stop_bundle(self, bundle: str) -> dict[str, Any]:

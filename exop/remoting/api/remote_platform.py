@@ -110,9 +110,9 @@ class RemoteBundles:
         """Send the bundle of a folder, or of a zip archive, and install it there. Returns its facts."""
         return self._platform.install_bundle(archive_of(Path(path)), str(path))
 
-    def update(self, path: str | os.PathLike[str], **bounds: Any) -> dict[str, Any]:
+    def update(self, path: str | os.PathLike[str], application: str | None = None, **bounds: Any) -> dict[str, Any]:
         """Send a new version of a bundle, which replaces the started versions there; these are stopped."""
-        return self._platform.update_bundle(archive_of(Path(path)), str(path), **bounds)
+        return self._platform.update_bundle(archive_of(Path(path)), str(path), application=application, **bounds)
 
 
 class RemotePlatform(Management[RemotePlan]):

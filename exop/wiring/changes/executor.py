@@ -62,6 +62,7 @@ class Changes:
     def carry_out(self, plan: Plan) -> Mesh:
         """Make a change; for the errors see `Plan.apply`."""
         name, history = plan.after.name, self._running.history
+        self._running.check_whole(name)
         shadow = plan.shadow
         proof: dict[str, Any] = {} if shadow is None else {"proof": {"items": shadow.items, "seconds": shadow.seconds}}
         record = history.recorded(name, "change", **proof) if plan else nullcontext()

@@ -1,0 +1,177 @@
+"""Platforms that are linked and run versions of one bundle, in an application over hosts; each may die and return."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from exop import Application, Platform
+from exop.errors import ExopError, StateError
+from exop.hosts import supply
+from exop.hosts.supply import Supply
+from exop.model.meshes.mesh import Mesh
+from exop.stock.slets import count_up
+from tests.bundle.folders import write
+from tests.hosts.hosts_rig import Death, Network, PlanTime, await_no_host, platform
+from tests.rig import PATIENCE, eventually
+
+#: A slet that counts the numbers that do not follow.
+CHECK = """
+from exop import Memento, slet
+
+class Last(Memento):
+    number: int = 0
+    wrong: int = 0
+
+@slet
+def check(item: int, last: Last, *, unit: str = "x") -> int:
+    last.wrong += item != last.number + 1
+    last.number = item
+    return item
+"""
+#: A class that opens only where its name is not in `SHUT`.
+OPENS = """
+from exop import Memento, Slet, input_port
+from tests.hosts.updating import SHUT
+
+class Last(Memento):
+    number: int = 0
+    wrong: int = 0
+
+class Check(Slet, name="check"):
+    last: Last
+    unit: str = "x"
+
+    def __enter__(self):
+        if SHUT:
+            raise OSError("no room")
+        return self
+
+    @input_port
+    def item(self, item: int) -> int:
+        self.last.wrong += item != self.last.number + 1
+        self.last.number = item
+        return item
+"""
+#: Not empty while the slets of `OPENS` do not open.
+SHUT: list[str] = []
+NODES = ("first", "second", "third")
+
+
+def marks(folder: Path, version: int, slets: str = CHECK) -> Path:
+    """A folder with a version of the bundle `marks`."""
+    offers = "slets:check" if "def check" in slets else "slets:Check"
+    text = f'name = "marks"\nversion = "{version}.0.0"\nslets = ["{offers}"]\n'
+    return write(folder / f"marks-{version}", {"bundle.toml": text, "slets.py": f"{slets}\nVERSION = {version}\n"})
+
+
+def line(name: str, home: Platform, **places: str) -> Mesh:
+    """A durable application: numbers, and three nodes of the bundle behind each other, at home or at these places."""
+    app = Application(name, plugins=home.plugins)
+    app.durable(every=0.2)
+    before = app.add("numbers", count_up, start=1)
+    for node in NODES:
+        on = app.on(places[node]) if node in places else app
+        before = on.add(node, "marks@1.0.0:check", item=before)
+    return app.build()
+
+
+class Hosts:
+    """Platforms with state directories; the first one is the home, and has started the first version."""
+
+    def __init__(self, folder: Path, stack: ExitStack, monkeypatch: Any, names: str = "ab") -> None:
+        self.folder, self.stack, self._patch = folder, stack, monkeypatch
+        self.all: dict[str, Platform] = {}
+        self.network = Network()
+        for name in names:
+            self.back(name)
+        self.a.bundles.start(self.a.bundles.install(marks(folder, 1))["bundle"])
+
+    @property
+    def a(self) -> Platform:
+        """The home."""
+        return self.all["a"]
+
+    def back(self, name: str) -> Platform:
+        """Start a platform, also again; it is connected with the others."""
+        one = self.stack.enter_context(platform(name, state=self.folder / name))
+        self.all[name] = one
+        self.network.away.discard(name)
+        self.network.join(one)
+        for other in self.all.values():
+            if other is not one and name not in other.remoting.peers:
+                one.remoting.connect(f"inproc:{other.name}")
+            elif other is not one:
+                other.remoting.connect(f"inproc:{name}")
+        return one
+
+    def update(self, version: int, slets: str = CHECK, **how: Any) -> dict[str, Any]:
+        """Update the bundle at the home."""
+        return self.a.bundles.update(marks(self.folder, version, slets), pause=PATIENCE, **how)
+
+    def update_while(self, version: int, name: str, record: str, *, after: bool, plan_time: PlanTime) -> None:
+        """Update the bundle while a platform dies at a record, and returns; a dead platform does nothing any more."""
+        one, home = self.all[name], self.a
+        death = Death(one, self.network, record, after=after)
+        write_checkpoint = one._applications.store.checkpoints.write  # type: ignore[union-attr]
+        withdraw, take_back = Supply.withdraw, home.bundles._take_back
+
+        def written(snapshot: Any) -> int:
+            if death.dead.is_set():
+                raise StateError(f"{name} is dead")
+            return write_checkpoint(snapshot)
+
+        def withdrawn(self: Supply, *given: Any, **more: Any) -> None:
+            if not death.dead.is_set() or self.name != name:
+                withdraw(self, *given, **more)
+
+        def taken_back(*given: Any) -> None:
+            if not death.dead.is_set() or name != home.name:
+                take_back(*given)
+
+        one._applications.store.checkpoints.write = written  # type: ignore[union-attr, method-assign]
+        home.bundles._take_back = taken_back  # type: ignore[method-assign]
+        with self._patch.context() as patch, ThreadPoolExecutor(1) as pool:
+            patch.setattr(Supply, "withdraw", withdrawn)
+            patch.setattr(supply, "LEAVING", 0.0)
+            outcome = pool.submit(self.update, version, timeout=PATIENCE)
+            eventually(lambda: death.dead.is_set() or outcome.done(), f"{name} dies at {record}")
+            plan_time.pass_deadlines()
+            if "app" in home._hosts.homes:  # it has moved at least once
+                await_no_host(home)
+            with suppress(ExopError):
+                outcome.result(PATIENCE)
+        one.close()
+        self.back(name)
+
+    def agrees(self, name: str = "app") -> set[str]:
+        """Wait until all runs again, and no number was lost or doubled; return the slets that the home knows.
+
+        Each node runs where, and with the slet and the settings that, the home has it.
+        """
+        eventually(lambda: self.a.status(name)["state"] == "running", "running")
+        for machines in (one._hosts.exchange.machines.get(name) for one in self.all.values()):
+            eventually(lambda machines=machines: machines is None or machines.member.plan is None, "settled")
+            eventually(lambda machines=machines: machines is None or machines.home.due is None, "settled everywhere")
+        mesh = self.a.mesh(name)
+        for node in (mesh.nodes[one] for one in NODES):
+            there = self.all[node.host or "a"].deployment(name)
+            component = there.components[node.name]
+            known = node.slet.identity, dict(node.settings)
+            runs = component.spec.identity, dict(there.mesh.nodes[node.name].settings)
+            assert runs == known, f"{node.name} runs {runs}, and its home has {known}"
+            seen = component.state.number
+            eventually(
+                lambda component=component, seen=seen: component.state.number > seen + 20, f"{node.name} goes on"
+            )
+            assert component.state.wrong == 0, f"{node.name} has lost or doubled {component.state.wrong}"
+        return {mesh.nodes[node].slet.identity for node in NODES}
+
+    def started(self) -> dict[str, list[str]]:
+        """The started bundles of each platform."""
+        return {
+            name: [row["bundle"] for row in one.bundles.list() if row["state"] == "started"]
+            for name, one in self.all.items()
+        }
