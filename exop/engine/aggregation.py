@@ -160,6 +160,12 @@ class Aggregation:
             shown = f"{low if -low > high else high}, and the last window ends at {limit} or before"
             raise ValueError(f"the column {self.time!r} has the time {shown}; is it of the right unit?")
 
+    def largest(self, groups: pa.Table) -> int:
+        """Return the largest amount of a sum of integers in groups of the state; sums of such amounts have 63 bits."""
+        sums = [one.name for one in self.accumulators if one.kind == "sum" and pa.types.is_integer(one.type)]
+        bounds = [bound for name in sums for bound in pc.min_max(groups.column(name)).as_py().values()]
+        return max((abs(bound) for bound in bounds if bound is not None), default=0)
+
     def results(self, groups: pa.Table) -> list[pa.RecordBatch]:
         """Return the output for groups of the state, in the order of windows and keys."""
         if not groups.num_rows:

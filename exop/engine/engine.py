@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any, ClassVar
 
@@ -42,6 +42,17 @@ class Engine(ABC):
     @abstractmethod
     def advance(self, time: float) -> Iterable[Any]:
         """Return the results that are final because all inputs are complete up to *time*; infinite at their end."""
+
+    def windows(self, time: float) -> list[float]:
+        """Return the times, the last of which is *time*, at which one window after the other is complete."""
+        return [time]
+
+    def take_out(self, time: float) -> Sequence[tuple[str, Any]] | None:
+        """Remove the rows of a window for which `advance` raises, and return them with their ports; `None`: it cannot.
+
+        They may be pushed again: mark them, for example in the metadata of their schema, so that they are not late.
+        """
+        return None
 
     @abstractmethod
     def snapshot(self) -> bytes:

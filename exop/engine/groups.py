@@ -30,6 +30,8 @@ class Groups(Engine):
         self._groups = aggregation.state.empty_table()
         self._parts: list[pa.Table] = []
         self._waiting = 0
+        #: No sum over all groups and partial results is larger.
+        self._bound = 0
         self._complete, self._late = FIRST, 0
 
     def compile(self, query: str) -> None:
@@ -42,11 +44,13 @@ class Groups(Engine):
             found = self._merged([self._groups, part], fresh=True)
             self._groups = found.select(self._of.state.names)
             return self._of.results(found.filter(found.column(_FRESH)))
-        if self._waiting + part.num_rows > max(_FEW, self._groups.num_rows):
+        bound = self._bound + self._of.largest(part)
+        if self._waiting + part.num_rows > max(_FEW, self._groups.num_rows) or bound >> 63:
             self._collect(part)
         else:
             self._parts.append(part)
             self._waiting += part.num_rows
+            self._bound = bound
         self._late += late
         return []
 
@@ -69,7 +73,7 @@ class Groups(Engine):
     def restore(self, state: bytes, version: int) -> None:
         """Continue with the groups of another aggregate."""
         self._groups, self._complete, self._late = self._of.read(state)
-        self._parts, self._waiting = [], 0
+        self._parts, self._waiting, self._bound = [], 0, self._of.largest(self._groups)
 
     def interrupt(self) -> None:
         """A call takes milliseconds, and cannot be interrupted."""
@@ -103,7 +107,7 @@ class Groups(Engine):
     def _collect(self, *more: pa.Table) -> None:
         if self._parts or more:
             self._groups = self._merged([self._groups, *self._parts, *more])
-            self._parts, self._waiting = [], 0
+            self._parts, self._waiting, self._bound = [], 0, self._of.largest(self._groups)
 
     def _merged(self, parts: list[pa.Table], *, fresh: bool = False) -> pa.Table:
         """Merge partial results; *fresh* adds a column that tells the groups that are in the last part."""

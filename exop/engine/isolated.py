@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
@@ -76,6 +76,14 @@ class IsolatedEngine(Engine):
     def advance(self, time: float) -> Iterable[Any]:
         """Return the results that are final in the process."""
         return self._applied("advance", time)
+
+    def windows(self, time: float) -> list[float]:
+        """Return the ends of the windows in the process."""
+        return list(self._called("windows", time))
+
+    def take_out(self, time: float) -> Sequence[tuple[str, Any]] | None:
+        """Remove the rows of a window in the process."""
+        return self._applied("take_out", time)
 
     def snapshot(self) -> bytes:
         """Return the whole state, which replaces the stored calls."""

@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -133,6 +134,13 @@ class EngineSlet(Slet):
             )
         return iter(results)
 
+    def omit_rows(self, error: BaseException, rows: Sequence[tuple[str, Any]] | None) -> bool:
+        """Skip or set aside the rows of a window that fails, with their ports; `None` asks whether the policy does so.
+
+        The platform replaces this method.
+        """
+        return False
+
     def flush(self) -> None:
         """Take a snapshot of the engine into the memento. Called while nothing arrives, before the memento is read."""
         if self._changed:
@@ -155,11 +163,36 @@ class EngineSlet(Slet):
         if now <= before:
             return []
         try:
-            results = self._called(port, lambda: self.engine.advance(now))
+            results = self._advanced(port, now)
         except BaseException:
             times[port] = known  # the control item will arrive again
             raise
         return results if now == inf else [*results, Punctuation(now, getattr(mark, "idle", None))]
+
+    def _advanced(self, port: str, now: float) -> list[Any]:
+        """Advance the engine; if that fails, and the policy omits what fails, window by window, without those."""
+        try:
+            return self._called(port, lambda: self.engine.advance(now))
+        except QueryError as error:
+            if not self.omit_rows(error, None):
+                raise
+        before, ends = self._called("", lambda: [self.engine.snapshot(), self.engine.windows(now)])
+        results, failed = list[Any](), list[tuple[QueryError, Sequence[tuple[str, Any]]]]()
+        try:
+            for end in ends:
+                try:
+                    results += self._called("", partial(self.engine.advance, end))
+                except QueryError as error:
+                    if (rows := self.engine.take_out(end)) is None:
+                        raise
+                    problem = f"the window up to {end} fails: {error.facts.get('problem', error_text(error))}"
+                    failed.append((self._error(port, QueryError(problem=problem)), rows))
+        except BaseException:
+            self.engine.restore(before, self.engine.version)
+            raise
+        for omitted in failed:
+            self.omit_rows(*omitted)
+        return results
 
     def _complete(self) -> float:
         return min((self.state.times.get(port, -inf) for port in self._ports), default=-inf)

@@ -183,7 +183,7 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
             raise
         send(payload)
 
-    send_result = send_all if component.buffered else send
+    send_result = send_all if component.buffered or component.aside is not None else send
 
     def push(item: Any) -> None:
         tally.received += 1
@@ -234,8 +234,6 @@ def _with_control(component: Component, port: PortSpec, entry: Entry) -> Entry:
             push(mark)
 
     def pass_on(mark: Punctuation | EndOfStream) -> None:
-        if isinstance(mark, Punctuation) and port.type.punctuation:
-            return
         for one in merge.on(name, mark):
             if isinstance(one, EndOfStream):
                 _end(component)

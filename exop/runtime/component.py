@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from exop.errors import ComponentFailed
-from exop.model.items import EndOfStream, Punctuation
+from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, InputPorts, OutputPorts, PortSpec, PortType
@@ -211,6 +211,14 @@ class Component(Lifecycle):
             self.error = error
             if self.status is not State.OPENING and self.allows(Event.FAIL):
                 self.on(Event.FAIL)
+
+    def omits(self, payload: Any) -> bool:
+        """Whether the policy omits a payload for which the slet raises: never a control item that an engine needs.
+
+        In place of other slets, the platform itself passes on the punctuation or the end.
+        """
+        needed = isinstance(payload, CONTROL) and (self.spec.own_driver or hasattr(type(self.instance), "omit_rows"))
+        return not needed and self.node.policy in ("skip", "dead-letter")
 
     def fail_until_resumed(self, error: BaseException) -> None:
         """Accept no items until the slet is resumed, since a call without an item has failed. Called before `bind`."""

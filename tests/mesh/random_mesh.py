@@ -14,6 +14,8 @@ SOURCES = ("source", "mixed_source", "batch_source", "column_source", "engine_so
 MIDDLES = ("one", "optional", "many", "batches", "lots", "columns", "two", "engine", "puller")
 SINKS = ("sink", "seeing", "pulling_sink")
 KINDS = ("direct", "queue", "latch", "table", "log")
+#: Half of the stations of these kinds take punctuations.
+TIMED = ("many", "sink")
 
 
 class RandomMesh:
@@ -211,7 +213,22 @@ def verdict(made: RandomMesh) -> list[str]:
     for name, kind in made.kinds.items():
         if kind == "seeing":
             found += _wrong_marks(made, name)
+        if kind in ("seeing", *TIMED):
+            found += _lost_marks(made, name)
     return found
+
+
+def _lost_marks(made: RandomMesh, name: str) -> list[str]:
+    """Punctuations that were dropped where a slet has raised at them: it, or the platform, sends each of them on."""
+    producers = [node.name for node, _ in made.mesh.producers(made.mesh.nodes[name].ports["item"])]
+    if len(producers) != 1 or made.kinds[producers[0]] != "many" or not made.stations[producers[0]].sees_time:
+        return []
+    sent, got = (
+        [mark.time for mark, _ in made.notes.marks[f"{node}.item"] if isinstance(mark, stations.Punctuation)]
+        for node in (producers[0], name)
+    )
+    seen = made.kinds[name] == "seeing" or made.stations[name].sees_time
+    return [f"{name} has seen the punctuations {got} instead of {sent}"] if seen and sent != got else []
 
 
 def _wrong_marks(made: RandomMesh, name: str) -> list[str]:

@@ -68,6 +68,21 @@ class Station:
         self.tries[key] += bad
         return bad
 
+    @property
+    def sees_time(self) -> bool:
+        """Whether a station that may take control items does."""
+        return self.chance("sees time") < 50
+
+    def pass_mark(self, port: str, mark: Any) -> None:
+        """Write down a control item that is taken for good, or that the platform passes on instead; may raise."""
+        key = (port, getattr(mark, "time", "end"))
+        bad = bool(self.rate) and self.chance("bad mark", *key) < 50 and self.tries[key] < self.fails
+        self.tries[key] += bad
+        if not bad or self.policy in ("skip", "dead-letter"):
+            self.notes.marks[f"{self.name}.{port}"].append((mark, len(self.notes.taken[f"{self.name}.{port}"])))
+        if bad:
+            raise Boom(f"{self.name} does not like {mark}")
+
     def note(self, port: str, item: dict[str, Any]) -> None:
         """Write down that an item was taken for good."""
         self.notes.taken[f"{self.name}.{port}"].append((item["from"], item["seq"]))
@@ -135,7 +150,7 @@ def optional(station: Station) -> Any:
 
 
 def many(station: Station) -> Any:
-    """Any number of results; raises behind the first one."""
+    """Any number of results; raises behind the first one. Half of these stations see punctuations, and raise there."""
 
     @slet
     def many(item: Any, count: Count) -> Iterator[Any]:
@@ -146,7 +161,15 @@ def many(station: Station) -> Any:
         yield from made[1:]
         station.keep(count, "out", how_many)
 
-    return many
+    @slet
+    def timed(item: Any | Punctuation, count: Count) -> Iterator[Any | Punctuation]:
+        if isinstance(item, Punctuation):
+            station.pass_mark("item", item)
+            yield item
+        else:
+            yield from many(item, count)
+
+    return timed if station.sees_time else many
 
 
 def batches(station: Station) -> Any:
@@ -307,13 +330,20 @@ def newest(station: Station) -> Any:
 
 
 def sink(station: Station) -> Any:
-    """Takes everything."""
+    """Takes everything; half of these stations also take punctuations."""
 
     @slet
     def sink(item: Any) -> None:
         station.take("item", [item[-1] if isinstance(item, list) else item])
 
-    return sink
+    @slet
+    def timed(item: Any | Punctuation) -> None:
+        if isinstance(item, Punctuation):
+            station.pass_mark("item", item)
+        else:
+            sink(item)
+
+    return timed if station.sees_time else sink
 
 
 def seeing(station: Station) -> Any:
@@ -323,7 +353,7 @@ def seeing(station: Station) -> Any:
     def seeing(item: Any | Punctuation | EndOfStream) -> None:
         marks = station.notes.marks[f"{station.name}.item"]
         if isinstance(item, (Punctuation, EndOfStream)):
-            marks.append((item, len(station.notes.taken[f"{station.name}.item"])))
+            station.pass_mark("item", item)
             return
         if marks and isinstance(marks[-1][0], EndOfStream):
             station.notes.wrong.append(f"{station.name} has got {item} after the end of the stream")

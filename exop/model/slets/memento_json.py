@@ -26,7 +26,7 @@ from exop.model.slets.memento import Memento, refused
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
 from exop.model.values.classes import Declared, class_named, factory_named, filled, filled_tuple, name_of
 from exop.model.values.depth import TooDeep, deep_place
-from exop.model.values.encoding import READERS, WRITERS, Tag, watched
+from exop.model.values.encoding import PATHS, READERS, WRITERS, Tag, is_record, watched
 
 _PLAIN: Final = (type(None), bool, int, str)
 #: The untagged form of values that always have a tag.
@@ -56,7 +56,7 @@ def _tag_of(kind: Any) -> str | None:
 
 _KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "$enum": lambda kind: issubclass(kind, enum.Enum),
-    "$dataclass": dataclasses.is_dataclass,
+    "$dataclass": is_record,
     "$namedtuple": is_named_tuple,
     "$path": lambda kind: issubclass(kind, PurePath),
 }
@@ -95,7 +95,8 @@ class Writer:
         if kind in _PLAIN or (kind is float and math.isfinite(value)):
             return value
         tag = _tag_of(kind)
-        if tag is None or (tag == "$enum" and value.name not in kind.__members__):
+        odd = kind not in PATHS if tag == "$path" else tag == "$enum" and value.name not in kind.__members__
+        if tag is None or odd:
             return self._shown(value, path)
         known = wanted.cls is kind or (tag == "$path" and wanted.kind == "scalar" and issubclass(wanted.cls, PurePath))
         content, bare = self._parts(tag, value, wanted if known else ANY, path)
@@ -150,9 +151,9 @@ def _leaf(tag: str, value: Any) -> tuple[Any, Any]:
         return [name_of(type(value)), value.name], value.name
     if tag == "$path":
         return str(value), str(value)
-    if tag in ("$datetime", "$time") and not value.fold and getattr(value.tzinfo, "key", None) is None:
-        return value.isoformat(), value.isoformat()
     parts = list(WRITERS[type(value)][1](value))
+    if tag in ("$datetime", "$time") and parts[1:3] in ([0, None], [0, "offset"]):
+        return value.isoformat(), value.isoformat()
     return (parts[0], parts[0]) if len(parts) == 1 else (parts, _TAGGED)
 
 

@@ -7,6 +7,7 @@ import re
 import struct
 import sys
 import threading
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -59,10 +60,13 @@ def rows_of_file(path: Path, declared: Any) -> int:
 def write(value: Any) -> tuple[str, list[Any]] | None:
     """Return the tag and the content of an array, batch or table; `None` for any other value."""
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
-        return "ARRAY", _array(value)
-    if numpy is not None and isinstance(value, numpy.generic):
-        return "SCALAR", _array(numpy.asarray(value))
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        array, kind = numpy.asarray(value), type(value)
+        if kind not in (numpy.ndarray, array.dtype.type):
+            cure = "store `numpy.asarray(value)`; of a masked array its mask, too, as an array of its own"
+            name = f"a value of {kind.__module__}.{kind.__qualname__}"
+            raise NotStorable(value=name, problem="a plain array does not hold all of it", cure=cure)
+        return "ARRAY" if kind is numpy.ndarray else "SCALAR", _array(array)
     if is_columns(value):
         return "RECORD_BATCH" if isinstance(value, batch_type()) else "TABLE", [bytes(stream_of(value))]
     return None
@@ -265,8 +269,21 @@ def _array(array: Any) -> list[Any]:
         cure = "keep objects in a list, or give the array a plain type"
         raise NotStorable(value=f"an array of {array.dtype}", problem="it holds Python objects", cure=cure)
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    described = array.dtype.str if array.dtype.names is None else _lists(array.dtype.descr)
+    described = array.dtype.str if array.dtype.names is None else _described(array.dtype)
     return [described, list(array.shape), order, array.tobytes(order=order)]
+
+
+def _described(kind: Any) -> Any:
+    """Describe a structured type, if it is restored as it is."""
+    import numpy as np
+
+    with suppress(TypeError, ValueError):
+        found = _lists(kind.descr)
+        if (made := np.dtype([*map(_field, found)])) == kind and made.type is kind.type:
+            return found
+    problem = "its fields have gaps, titles, common bytes or a class of their own"
+    cure = "use `numpy.array(value.tolist(), [(name, value.dtype[name]) for name in value.dtype.names])`"
+    raise NotStorable(value=f"an array of {kind}", problem=problem, cure=cure)
 
 
 def _lists(described: Any) -> Any:

@@ -18,13 +18,13 @@ import sys
 import time as clock
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePath
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 from zoneinfo import ZoneInfo, available_timezones
 
 import msgpack
@@ -176,17 +176,23 @@ def _extended(value: Any) -> list[Any]:
         # Combined flags have no name.
         name = value.name if value.name in kind.__members__ else value.value
         return [_MARKED[Tag.ENUM], name_of(kind), name]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_record(cast("Hashable", kind)):
         return [_MARKED[Tag.DATACLASS], name_of(kind), *flat(fields_of(value))]
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
         return [_MARKED[Tag.NAMEDTUPLE], name_of(kind), *flat(dict(zip(kind._fields, value, strict=True)))]
-    if isinstance(value, PurePath):
+    if kind in PATHS:
         return [_MARKED[Tag.PATH], str(value)]
     if (column := columns.write(value)) is not None:
         return [_MARKED[Tag[column[0]]], *column[1]]
     problem = "its type is none of those that can be stored"
     cure = "use plain values, collections, dataclasses, NumPy arrays or Arrow tables"
     raise NotStorable(value=f"a value of {kind.__module__}.{kind.__qualname__}", problem=problem, cure=cure)
+
+
+@lru_cache(maxsize=1024)
+def is_record(kind: Any) -> bool:
+    """Whether the instances of a class hold fields alone: those of a dataclass without a built-in type as a base."""
+    return {*WRITERS, float, str, bytes, list, dict}.isdisjoint(kind.__mro__) and dataclasses.is_dataclass(kind)
 
 
 def flat(table: Mapping[Any, Any]) -> list[Any]:
@@ -204,10 +210,13 @@ def _moment(value: datetime | time) -> list[Any]:
     plain = value.replace(tzinfo=None).isoformat()
     if zone is None:
         return [plain, value.fold, None, None]
-    if isinstance(zone, ZoneInfo) and zone.key:
+    if type(zone) is ZoneInfo and zone.key:
         return [plain, value.fold, "zone", zone.key]
     if isinstance(zone, timezone):
-        return [plain, value.fold, "offset", zone.utcoffset(None) // timedelta(microseconds=1)]
+        offset = zone.utcoffset(None)
+        number, name = offset // timedelta(microseconds=1), zone.tzname(None)
+        named = name != timezone(offset).tzname(None)
+        return [plain, value.fold, *(("named offset", [number, name]) if named else ("offset", number))]
     cure = "use datetime.timezone or zoneinfo.ZoneInfo"
     raise NotStorable(value=f"a moment of {type(zone).__name__}", problem="its time zone has no name", cure=cure)
 
@@ -232,6 +241,8 @@ WRITERS: Final[dict[type, tuple[Tag, Callable[[Any], Iterable[Any]]]]] = {
     uuid.UUID: (Tag.UUID, lambda v: [str(v)]),
     Part: (Tag.PART, iter),
 }
+#: Both come back as the first; others are of another class, or of another system.
+PATHS: Final = (type(Path()), type(PurePath()))
 _MARKED: Final = {tag: msgpack.ExtType(MARK, bytes([tag])) for tag in Tag}
 #: The bytes with which every mark begins.
 SIGN: Final = msgpack.packb(_MARKED[Tag.TUPLE])[:2]
@@ -286,6 +297,8 @@ def _read_moment(kind: Any, content: list[Any]) -> Any:
     found = kind.fromisoformat(plain).replace(fold=fold)
     if how == "offset":
         return found.replace(tzinfo=timezone(timedelta(microseconds=zone)))
+    if how == "named offset":
+        return found.replace(tzinfo=timezone(timedelta(microseconds=zone[0]), zone[1]))
     if zone is not None and zone not in zones():  # ZoneInfo would look for other names as files and modules
         raise ValueError(f"{zone!r:.80} is no time zone that is known here")
     return found if zone is None else found.replace(tzinfo=ZoneInfo(zone))

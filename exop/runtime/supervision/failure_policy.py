@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError
 from exop.logs import logger
-from exop.model.items import CONTROL, DeadLetter
-from exop.model.slets.ports import PortSpec, node_at
+from exop.model.items import CONTROL, DeadLetter, Punctuation
+from exop.model.slets.ports import OUT, PortSpec, node_at
 from exop.model.slets.spec import DEAD
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.partitioned import shared_out
@@ -31,8 +32,6 @@ from exop.safe_repr import add_note, error_text, safe_repr, traceback_of, withou
 #: The number of retries, and the seconds before the first one; the delay doubles with each further retry.
 TRIES = 3
 BACK_OFF = 0.1
-#: The policies that continue without the item.
-OMITTING: Final = ("skip", "dead-letter")
 #: A memento of more bytes is not stored with every dead letter.
 LARGEST: Final = 65536
 #: The note on a memento next to a failed item.
@@ -46,33 +45,32 @@ Producers: TypeAlias = Callable[[], Sequence[Producer]]
 _PASSING = (ComponentFailed, Unwind, Halted)
 
 
-def _left_out(
-    component: Component, error: BaseException, where: str, port: str, items: Sequence[Any], count: int
+def _leave_out(
+    component: Component, error: BaseException, where: str, items: Sequence[tuple[str, Any]], count: int, *, omits: bool
 ) -> bool:
-    """Count a failure; return whether the policy skips the items, or has set them aside."""
+    """Count a failure; if the policy *omits* the items, skip them or set them aside, each with its port."""
     component.metrics.failed(error)
     add_note(error, where)
-    policy = component.node.policy
-    if policy == "skip":
+    if omits and component.node.policy == "skip":
         component.metrics.skipped += count
-    elif policy == "dead-letter":
-        for item in items:
+    elif omits:
+        for port, item in items:
             set_aside(component, port, item, error)
-    return policy in OMITTING
+    return omits
 
 
 def omit(component: Component, port: str, failed: Iterable[tuple[Any, Exception]]) -> bool:
     """Apply the policy to items that an engine has read by itself at *port*; return whether the policy omits items."""
     for item, error in failed:
-        _left_out(component, error, f"in the slet {component.node.name!r}, port {port!r}", port, [item], 1)
-    return component.node.policy in OMITTING
+        where = f"in the slet {component.node.name!r}, port {port!r}"
+        _leave_out(component, error, where, [(port, item)], 1, omits=component.omits(item))
+    return component.omits(None)
 
 
-def _send_letters(component: Component, unwound: Unwind | None = None) -> None:
-    """Send the dead letters that go into a channel; if the driver unwinds, add them to *unwound*."""
-    if component.aside is None:
-        return
-    steps = component.aside.unsent()
+def _send_letters(component: Component, unwound: Unwind | None = None, marks: Sequence[Any] = ()) -> None:
+    """Send the dead letters that go into a channel, then *marks*; if the driver unwinds, add all to *unwound*."""
+    steps = component.aside.unsent() if component.aside is not None else []
+    steps += [(component.to.get(OUT, NOWHERE), "control", mark) for mark in marks]
     if unwound is not None:
         unwound.in_flight += [InFlight(*step) for step in steps]
     else:
@@ -82,6 +80,7 @@ def _send_letters(component: Component, unwound: Unwind | None = None) -> None:
 def omission_handler(component: Component, port: PortSpec) -> Callable[..., bool]:
     """Return the handler that counts a failure at *port*, and returns whether the policy omits the item."""
     name, tally = port.name, component.metrics.tallies[port.name]
+    announces = any(one.name == OUT and one.type.punctuation for one in component.spec.outputs)
 
     def aside(item: Any, error: BaseException, unwound: Unwind | None = None) -> bool:
         # `sys.exit` in a slet is a failure, too. Not `isinstance`, which would read an attribute of the error.
@@ -91,16 +90,28 @@ def omission_handler(component: Component, port: PortSpec) -> Callable[..., bool
             component.forget_outputs()
             without_own_frames(error)
             where = f"in the slet {component.node.name!r}, port {name!r}, for the item {safe_repr(item)}"
-            left_out = _left_out(component, error, where, name, [item], _size(port, item))
+            omits = component.omits(item)
+            left_out = _leave_out(component, error, where, [(name, item)], _size(port, item), omits=omits)
         except BaseException as defect:  # noqa: BLE001 (such as a lack of memory: the slet is suspended)
             problem, node = error_text(defect), component.name
             logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
             return False
         tally.stopped += left_out
-        _send_letters(component, unwound)
+        # The slet has not sent the punctuation, and the stream behind it must not wait for it.
+        due = left_out and announces and isinstance(item, Punctuation)
+        _send_letters(component, unwound, component.merge.on(name, item) if due else ())
         return left_out
 
     return aside
+
+
+def _omit_rows(component: Component, error: BaseException, rows: Sequence[tuple[str, Any]] | None) -> bool:
+    """See `EngineSlet.omit_rows`. The call succeeds, so that the dead letters leave before its results."""
+    omits = component.omits(rows)
+    if omits and rows is not None and (component.runner is not None or current_driver() is None):  # no follower
+        where, count = f"in the slet {component.node.name!r}", sum(weight(batch) for _, batch in rows)
+        _leave_out(component, error, where, rows, count, omits=True)
+    return omits
 
 
 def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, BaseException, Push], None]:
@@ -108,6 +119,8 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
     name = port.name
     lazy = component.spec.results.get(name) == "many"
     aside, tally = omission_handler(component, port), component.metrics.tallies[name]
+    if hasattr(type(component.instance), "omit_rows"):
+        component.instance.omit_rows = partial(_omit_rows, component)
 
     def stuck(item: Any, error: BaseException, send: Push) -> None:
         tries = 0
@@ -216,7 +229,8 @@ def handle_source_failure(component: Component, error: BaseException) -> bool:
     without_own_frames(error)
     driver, trouble, name = current_driver(), component.trouble, component.node.name
     where = f"in the slet {name!r}, while it was iterated"
-    if _left_out(component, error, where, "", [taken], sum(map(len, taken.values())) or 1):
+    count, omits = sum(map(len, taken.values())) or 1, component.omits(taken)
+    if _leave_out(component, error, where, [("", taken)], count, omits=omits):
         for port, items in taken.items():
             for _ in items:
                 component.pulled[port].taken.popleft()
@@ -300,7 +314,10 @@ def refusal_handler(channel: Channel, place: str, producers: Producers) -> Calla
 
 
 def _refused(channel: Channel, producers: Producers, work: InFlight, error: BaseException) -> None:
-    """Apply the policy of the producer of a refused item; without a producer, the item is dropped."""
+    """Apply the policy of the producer of a refused item; without a producer, the item is dropped.
+
+    A control item is never left out: the channel alone can pass it on.
+    """
     driver, found, item = current_driver(), producers(), safe_repr(work.payload)
     if not found:  # an item on which a removed slet was suspended
         facts = {"channel": channel.name, "item": item, "problem": error_text(error)}
@@ -311,7 +328,9 @@ def _refused(channel: Channel, producers: Producers, work: InFlight, error: Base
     own = [one for one in found if letter is not None and (one[0].node.name, one[1]) == (letter.node, DEAD)]
     component, port = next((one for one in own or found if one[0].runner is driver), (own or found)[0])
     where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
-    if _left_out(component, error, f"{where}, for the item {item}", port, items, len(items)):
+    omits = work.method != "control" and component.omits(items)
+    failed = [(port, one) for one in items]
+    if _leave_out(component, error, f"{where}, for the item {item}", failed, len(items), omits=omits):
         if driver is component.runner:
             _send_letters(component)
         return
@@ -356,8 +375,8 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"the stream of {deployment.name}.{node} has ended, so that no output can leave; export its "
                 f"{len(dead)} dead letters by `exop item export`, or run the application again"
             )
-        letters = [one for one in dead if not isinstance(one.item, NotStored)]
-        if not letters:
+        letters = [one for one in dead if not isinstance(one.item, (NotStored, *CONTROL))]  # control items have passed
+        if all(isinstance(one.item, NotStored) for one in dead):
             raise PlanError(
                 f"a restart has lost the items of all {len(dead)} dead letters of {deployment.name}.{node}, which "
                 f"could not be stored; list them by `exop item list`, and push the items again from their source"

@@ -94,7 +94,7 @@ class Follower(ThreadDriver):
 
     def done(self, call: SletCall, error: Fault | None, took: float) -> None:
         """Handle the outcome of a call: the follower has lost an item if it raised and the leader did not."""
-        if error is not None and call.error is None and self.component.node.policy not in ("skip", "dead-letter"):
+        if error is not None and call.error is None and not self.component.omits(call.payload):
             self.give_up(f"it raised {error.kind} for item {call.item}: {error.message}")
 
     def overrun(self) -> str | None:

@@ -75,7 +75,8 @@ class LeaderTap(Tap):
         """Copy the item before the call, which may alter it; pass the copy on after the call."""
         clock, leader, copied = time.perf_counter, self._leader, self._copied
         whole = any(one.type.form != "item" for one in leader.spec.outputs if one.name == OUT)
-        buffers = [(name, one) for name, one in leader.outputs.items() if isinstance(one, BufferedOutput)]
+        found = [(name, one) for name, one in leader.outputs.items() if one is not leader.aside]
+        buffers = [(name, one) for name, one in found if isinstance(one, BufferedOutput)]
 
         def tapped(payload: Any) -> Any:
             if not self.open:
@@ -87,7 +88,7 @@ class LeaderTap(Tap):
             except (Unwind, Halted):
                 raise
             except BaseException as error:
-                self._stuck = leader.node.policy not in ("skip", "dead-letter")
+                self._stuck = not leader.omits(payload)
                 if not self._stuck:
                     self._called(port, item, clock() - begin, error)
                 raise
@@ -182,7 +183,8 @@ class FollowerTap(Tap):
 
     def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
         """Drop all outputs."""
-        ports = self._follower.spec.outputs if self._left is not None else ()
+        spec = self._follower.spec
+        ports = () if self._left is None else spec.outputs[:-1] if spec.sets_aside else spec.outputs
         return {port.name: listening(NOWHERE, partial(self._leaves, port.name)) for port in ports}
 
     def _leaves(self, port: str, payload: Any, *, whole: bool = False) -> None:

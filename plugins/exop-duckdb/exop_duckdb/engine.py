@@ -43,6 +43,8 @@ _LOCKED: Final = {
 _ARRIVING: Final = "_exop_arriving_"
 _RESTORED: Final = "_exop_restored"
 _WAITING: Final = "_exop_waiting_"
+#: The key in the metadata of rows of a window that has failed: the time up to which it was complete.
+_TAKEN_OUT: Final = b"exop:window"
 
 
 def connected(memory: str, threads: int) -> Any:
@@ -211,7 +213,9 @@ class DuckDb(Engine):
         check_times(batch, column, _YEARS * 1e9 / UNITS[unit], unit)
         names = ", ".join(map(quoted, schema_of(self._inputs[port], "columns").names))
         with self._arriving[port].holding(batch), reported(self._query), transaction(self._base):
-            rows = f"SELECT {names} FROM {quoted(_ARRIVING + port)} WHERE NOT {self._ended(port)}"
+            rows = f"SELECT {names} FROM {quoted(_ARRIVING + port)}"
+            if _TAKEN_OUT not in (batch.schema.metadata or {}):
+                rows += f" WHERE NOT {self._ended(port)}"
             self._base.execute(f"INSERT INTO {quoted(_WAITING + port)} ({names}) {rows}")
             stored = self._base.fetchone()[0]
         self._late += batch.num_rows - stored
@@ -232,6 +236,34 @@ class DuckDb(Engine):
         except BaseException:
             self._complete = before
             raise
+
+    def windows(self, time: float) -> list[float]:
+        """Return the times at which the windows with complete rows end; without windows, a punctuation is one."""
+        before, self._complete = self._complete, time
+        try:
+            parts = [
+                f"SELECT {self._end(port)} FROM {quoted(_WAITING + port)} WHERE {self._ended(port)}"
+                for port in (self._inputs if self._seconds else ())
+            ]
+            ends = self._base.execute(" UNION ".join(parts) + " ORDER BY 1").fetchall() if parts else []
+        finally:
+            self._complete = before
+        return [*(self._before(end) for (end,) in ends[:-1]), time]
+
+    def take_out(self, time: float) -> list[tuple[str, pa.RecordBatch]]:
+        """Remove the rows that are complete, marked so that they are not late if they are pushed again."""
+        before, self._complete, found = self._complete, time, list[tuple[str, pa.RecordBatch]]()
+        try:
+            with reported(), transaction(self._base):
+                for port in self._inputs if self._times else ():
+                    ended = f"FROM {quoted(_WAITING + port)} WHERE {self._ended(port)}"
+                    for batch in self._base.sql(f"SELECT * {ended}").to_arrow_table().combine_chunks().to_batches():
+                        found.append((port, batch.replace_schema_metadata({_TAKEN_OUT: str(time)})))
+                    self._base.execute(f"DELETE {ended}")
+        except BaseException:
+            self._complete = before
+            raise
+        return found
 
     def snapshot(self) -> bytes:
         """Return all tables in Arrow's format, and the time, behind a line that describes them."""
@@ -314,6 +346,14 @@ class DuckDb(Engine):
     def _end(self, port: str) -> str:
         """Return the expression for the end of the window of a row, in microseconds."""
         return f"({_down(self._event(port), self._length)} + 1) * {self._length}"
+
+    def _before(self, end: int) -> float:
+        """Return the time at which windows that end then, in microseconds, are complete, and no later ones."""
+        _, unit = next(iter(self._times.values()))  # the inputs have one time, to which all are complete
+        nanoseconds = end * 1_000
+        if all(map(self._whole, self._times)):
+            return -(-nanoseconds // UNITS[unit]) - 1
+        return nextafter(nanoseconds / UNITS[unit], -inf)
 
     def _ended(self, port: str) -> str:
         """Return the condition for the rows that are complete, or whose windows, without their end, are."""

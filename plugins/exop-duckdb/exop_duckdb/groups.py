@@ -25,6 +25,8 @@ class DuckDbGroups(Engine):
         self._of = aggregation
         self._base = connected(memory, threads)
         self._complete, self._late, self._most = FIRST, 0, _FEW
+        #: No sum over all partial results is larger.
+        self._bound = 0
         keys = [quoted(WINDOW), *map(quoted, aggregation.keys)]
         merged = [f"{one.merge}({quoted(one.name)})" for one in aggregation.accumulators]
         self._merge = f"SELECT {', '.join([*keys, *map(_typed, merged, aggregation.accumulators)])} FROM groups"
@@ -53,7 +55,8 @@ class DuckDbGroups(Engine):
                 results = of.results(self._read(held))
             else:
                 results = []
-            self._compact()
+            bound = self._compact(self._bound + of.largest(part))
+        self._bound = bound
         self._late += batch.num_rows * of.windows - sum(part.column(ROWS).to_pylist())
         return results
 
@@ -78,7 +81,7 @@ class DuckDbGroups(Engine):
         with transaction(self._base):
             self._base.execute("DELETE FROM groups")
             self._insert(groups)
-        self._complete, self._late = complete, late
+        self._complete, self._late, self._bound = complete, late, self._of.largest(groups)
 
     def interrupt(self) -> None:
         """Interrupt the statement in progress."""
@@ -111,14 +114,16 @@ class DuckDbGroups(Engine):
         self._base.register("part", part)
         self._base.execute("INSERT INTO groups SELECT * FROM part")
 
-    def _compact(self) -> None:
-        """Merge the partial results if they have become many."""
+    def _compact(self, bound: int) -> int:
+        """Merge the partial results if they are many, or a sum may exceed 64 bits; return the bound after it."""
         ((rows,),) = self._base.execute("SELECT count(*) FROM groups").fetchall()
-        if rows > self._most:
+        if rows > self._most or bound >> 63:
             merged = self._read(f"{self._merge} GROUP BY ALL")
             self._base.execute("DELETE FROM groups")
             self._insert(merged)
             self._most = max(_FEW, 2 * merged.num_rows)
+            return self._of.largest(merged)
+        return bound
 
     def _read(self, query: str) -> pa.Table:
         return self._base.sql(query).to_arrow_table().rename_columns(self._of.state.names).cast(self._of.state)

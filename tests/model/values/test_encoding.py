@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -17,6 +17,8 @@ import msgpack
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from exop import Batch, EndOfStream, Punctuation
 from exop.errors import NotStorable, StoredStateError
@@ -97,6 +99,8 @@ VALUES: list[Any] = [
     datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
     datetime(2026, 1, 1, tzinfo=UTC),
     datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=-5, seconds=-3))),
+    datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1), "CET")),
+    time(12, 30, tzinfo=timezone(timedelta(hours=1), "CET")),
     date(2026, 1, 31),
     time(12, 30),
     timedelta(days=-1, microseconds=5),
@@ -127,6 +131,7 @@ def test_what_equality_does_not_show():
     assert decode(encode(deque([1], maxlen=3))).maxlen == 3
     assert decode(encode(defaultdict(list)))["new"] == []
     assert decode(encode(datetime(2026, 10, 25, 2, 30, fold=1))).fold == 1
+    assert decode(encode(datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1), "CET")))).tzname() == "CET"
 
 
 def test_arrays_come_back():
@@ -238,3 +243,93 @@ def test_many_threads_encode_at_once():
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda _: encode(value), range(400))) == {expected}
     assert decode(encode([Nesting(), 1])) == [Nesting(), 1]
+
+
+class Masked(np.ndarray):
+    """A subclass of an array."""
+
+
+@dataclass
+class Listed(list[int]):
+    """A dataclass with elements beside its fields."""
+
+    x: int = 0
+
+
+class Folder(type(Path())):  # type: ignore[misc]
+    """A path with a class of its own."""
+
+
+def _subclass(kind: type) -> Any:
+    return type(f"My{kind.__name__}", (kind,), {"__module__": __name__})
+
+
+_RECORDS = np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])
+#: Functions that make a value of another class, which a conversion by `isinstance` would lose, of a plain array.
+ODD: list[Any] = [
+    lambda plain: np.ma.masked_array(plain, plain > 1),
+    lambda plain: np.ma.masked,
+    lambda plain: np.matrix(plain),
+    lambda plain: plain.view(Masked),
+    lambda plain: np.rec.array(_RECORDS),
+    lambda plain: np.rec.array(_RECORDS)[0],
+    lambda plain: np.asarray(np.rec.array(_RECORDS)),
+    lambda plain: np.ma.array(_RECORDS)[0],
+    lambda plain: plain.astype(np.dtype({"names": ["a"], "formats": ["i4"], "offsets": [4], "itemsize": 8})),
+    lambda plain: plain.astype(np.dtype([("a", "i1"), ("b", "f8")], align=True)),
+    lambda plain: plain.astype([(("A title", "a"), "i4")]),
+    lambda plain: _subclass(np.float64)(1.5),
+    lambda plain: Listed([1]),
+    lambda plain: Folder("a"),
+    lambda plain: PureWindowsPath("a\\b"),
+    *(lambda plain, kind=kind: _subclass(kind)([1]) for kind in (list, set, frozenset, tuple, deque)),
+    *(lambda plain, kind=kind: _subclass(kind)({1: 2}) for kind in (dict, OrderedDict, Counter)),
+    *(lambda plain, kind=kind: _subclass(kind)("1") for kind in (str, int, float, Decimal)),
+    *(lambda plain, kind=kind: _subclass(kind)(2026, 1, 31) for kind in (date, datetime)),
+]
+ARRAYS = st.sampled_from(
+    [np.arange(4), np.arange(4.0).reshape(2, 2), np.arange(6)[::2], np.zeros((0, 3)), _RECORDS, np.array(["a", "b"])]
+)
+
+
+def _identical(left: Any, right: Any) -> bool:
+    """Whether nothing distinguishes two values: their classes, those of their parts, and what they show."""
+    if type(left) is not type(right) or repr(left) != repr(right):
+        return False
+    if isinstance(left, np.ndarray):
+        return left.dtype == right.dtype and left.dtype.type is right.dtype.type
+    if isinstance(left, dict):
+        return all(_identical(one, other) for one, other in zip(left.items(), right.items(), strict=True))
+    if isinstance(left, (list, tuple, deque)):
+        return all(_identical(one, other) for one, other in zip(left, right, strict=True))
+    return True
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(st.data())
+def test_a_value_comes_back_whole_or_is_refused_by_name(data):
+    """However plain values and those of subclasses are nested."""
+    odd = st.builds(lambda make, plain: make(plain), st.sampled_from(ODD), st.just(np.arange(4)))
+    leaves = st.one_of(st.sampled_from(VALUES), ARRAYS, odd)
+    nested = st.recursive(
+        leaves, lambda inner: st.one_of(st.lists(inner), st.tuples(inner, inner), st.builds(Point, inner)), max_leaves=4
+    )
+    value = data.draw(nested)
+    try:
+        stored = encode(value)
+    except NotStorable:
+        return
+    assert _identical(decode(stored), value)
+
+
+@pytest.mark.parametrize("make", ODD)
+def test_a_value_of_a_subclass_is_refused_by_name(make):
+    """A restart would silently change its class, or lose its mask or elements. The cure works to the letter."""
+    value = make(np.arange(4))
+    with pytest.raises(NotStorable, match=type(value).__name__ if type(value) is not np.ndarray else "an array of"):
+        encode(value)
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.names is None:
+        assert _identical(decode(encode(np.asarray(value))), np.asarray(value))
+    elif isinstance(value, (np.ndarray, np.generic)):
+        plain = np.array(value.tolist(), [(name, value.dtype[name]) for name in value.dtype.names])
+        assert _identical(decode(encode(plain)), plain)
