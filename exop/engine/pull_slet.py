@@ -166,6 +166,10 @@ class PullSlet(Slet):
             if self.punctuation.by == "input":
                 self._send_punctuation()
 
+    def resting(self) -> int:
+        """Return the number of rows whose results are not sent."""
+        return sum(feed.lag for feed in self.feeds.values())
+
     def proceed(self) -> None:
         """Continue after `quiesce`: the change was cancelled."""
         if self.engine is not None:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
@@ -20,9 +20,9 @@ from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, in_order
 from exop.runtime.dataflow.metrics import ComponentMetrics
 from exop.runtime.drivers.base import Driver, Halted
-from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
+from exop.runtime.drivers.source import EngineDriver, Puller, SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
-from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_freely
+from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, overrides, sets_freely
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
 from exop.runtime.supervision.failure_state import KeptItem, Trouble
@@ -98,7 +98,7 @@ class Component(Lifecycle):
         """Make the driver, the ports, the tie, the memento and the instance; *engines* makes an engine durable."""
         spec, name = self.spec, f"{self.application}.{self.node.name}"
         if spec.own_driver:
-            self.driver = EngineDriver(name, self._end_outputs)
+            self.driver = EngineDriver(name, self._end_outputs, self._feeders)
         elif spec.iterated:
             self.driver = self._source_driver(name)
         for port in spec.outputs:
@@ -145,9 +145,9 @@ class Component(Lifecycle):
         """Make a pulled port: an engine has a separate driver for it; other slets that get pushed items never wait."""
         name = f"{self.node.name}.{port.name}"
         if self.spec.own_driver:
-            puller = Driver(f"{self.application}.{name}")
-            puller.partner = self.driver
-            self.pullers = [*self.pullers, puller]
+            assert isinstance(self.driver, EngineDriver)
+            puller = Puller(f"{self.application}.{name}", self.driver)
+            self.pullers = self.driver.pullers = [*self.driver.pullers, puller]
             return PulledInput(port, name, puller, self._pulled_mark, own=True)
         made = PulledInput(port, name, self.driver, self._pulled_mark)
         if self.spec.atomic and self.spec.iterated:
@@ -263,6 +263,8 @@ class Component(Lifecycle):
         self.adopt(state)
         self.metrics.succeed(predecessor.metrics)
         self.merge, self.ended = predecessor.merge, predecessor.ended
+        if self.driver is not None and predecessor.driver is not None:
+            self.driver.overfilled = [*predecessor.driver.overfilled]
         if predecessor.ended_outputs:
             self.ended_outputs = predecessor.ended_outputs
         self.expect()
@@ -398,6 +400,30 @@ class Component(Lifecycle):
     def _end_outputs(self) -> None:
         for output in self.outputs.values():
             output.end()
+
+    @property
+    def resting(self) -> bool:
+        """Whether anything rests inside: taken and not processed, emitted and not sent, or not answered by an engine."""
+        places = (*(port.unfinished for port in self.pulled.values()), *(output.pushed for output in self.buffered))
+        own = [one.resting for one in (self.driver, self.tie) if one is not None]
+        return any(places) or any(own) or (self.spec.own_driver and self.unanswered != 0)
+
+    @property
+    def unanswered(self) -> int:
+        """The number of items inside an engine; if it does not define `resting`, one result is taken for one answer."""
+        if self.answers:
+            return int(self.instance.resting())
+        counts = self.metrics.counts().items()
+        return sum(items if way == "in" else -items for (way, _), items in counts) - self.metrics.skipped
+
+    @property
+    def answers(self) -> bool:
+        """Whether the slet tells what rests inside it."""
+        return self.instance is not None and overrides(type(self.instance), "resting")
+
+    def _feeders(self) -> Iterable[Driver]:
+        """The drivers for whose items an engine waits; none while it has items."""
+        return () if self.resting else filter(None, (self.pusher, *self.pullers))
 
     def _port_ended(self, port: str) -> None:
         """Record that an output port has ended; if all have, the slet has ended."""

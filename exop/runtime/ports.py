@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from threading import get_ident
 from typing import Any, TypeAlias
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -26,7 +27,7 @@ from exop.runtime.dataflow.entry import (
     unpacked,
 )
 from exop.runtime.drivers.base import Driver, Halted
-from exop.runtime.drivers.source import EngineDriver
+from exop.runtime.drivers.source import EngineDriver, Puller
 
 #: An increasing number, and a copy of the memento at that time.
 Before: TypeAlias = tuple[int, Memento]
@@ -166,6 +167,8 @@ class PulledInput(InputPort[Any]):
         if self.queue is None:
             self._await_content()
             return self.channel.read(self.name) if self.channel is not None else []
+        if isinstance(self.driver, Puller):
+            self.driver.thread = get_ident()
         try:
             found = self._pull(most, wait=wait)
             self._last = found, self._sent(), self.before() if self.before is not None else None
@@ -292,6 +295,7 @@ class PulledInput(InputPort[Any]):
     def _wait(driver: Driver, queue: Buffered) -> None:
         if not queue.entries:
             driver.rest_idly()
+        driver.queues = (queue,)
         driver.doze(lambda: not queue.entries)
 
     def _unpack(self, entries: list[Any]) -> list[Any]:

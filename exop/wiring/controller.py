@@ -266,6 +266,8 @@ class EndOfCycle:
             return False
         if any(feeder.runner is not None and feeder.runner.filled for feeder in self._feeders):
             return False
+        if any(member.resting for member in self._members):
+            return False
         return before == [queue.cursor for queue in queues] and not any(queue.entries for queue in queues)
 
     def _end(self) -> None:

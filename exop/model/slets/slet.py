@@ -144,6 +144,14 @@ class Slet:
         producing, and its memento must then match the emitted items.
         """
 
+    def resting(self) -> int:
+        """Return the number of items inside: those that have arrived and whose results are not emitted.
+
+        For slets with their own driver. Called by any thread, also while items arrive; it must return at once. A slet
+        that does not define it is taken to emit one result for each item.
+        """
+        return 0
+
     def proceed(self) -> None:
         """Continue after `quiesce`, because the change was cancelled.
 

@@ -30,14 +30,12 @@ from exop.runtime.dataflow.entry import (
     unpacked,
 )
 from exop.runtime.dataflow.metrics import Flow
-from exop.runtime.drivers.base import Driver, Signal, current_driver
+from exop.runtime.drivers.base import WAITING, Driver, Signal, current_driver
 
 #: The number of entries beyond its capacity that a channel accepts if a driver would otherwise wait for itself.
 SPILL = 1_000_000
 #: An entry in the form of `capture`: `push`, `push_batch` or `control`, and the payload.
 Waiting: TypeAlias = tuple[Method, Any]
-#: A lock that is held while a driver checks for a deadlock, and records that it waits for room.
-_WAITING = threading.Lock()
 
 
 class Buffered(Channel):
@@ -115,19 +113,21 @@ class Buffered(Channel):
 
     def keeps_out(self, driver: Driver, size: int = 1) -> bool:
         """Whether *driver* has to wait for room; if so, the channel wakes it later. A driver never waits for itself."""
-        driver.waits_at = None
-        if self._has_room(size) or driver.ignores_capacity:
-            return False
-        with _WAITING:
-            circle = self.worker is not None and driver in self.worker.waiting()
-            driver.waits_at = None if circle else self
-        if driver.waits_at is None:
-            self._spill(driver)
-            return False
-        self._line_up(driver.wake)
-        if self._has_room(size):
+        driver.waits_at, kept_out = None, driver.inlets.kept_out
+        if not (self._has_room(size) or driver.ignores_capacity):
+            with WAITING:
+                kept_out.add(driver)  # first: a driver that goes to sleep from now on makes this one check again
+                circle = self.worker is not None and driver in self.worker.waiting()
+                if not circle:
+                    driver.waits_at = self
+                    self._line_up(driver.wake)
+            if circle:
+                self._spill(driver)
+            elif not self._has_room(size):
+                return True
             driver.waits_at = None
-        return driver.waits_at is not None
+        kept_out.discard(driver)
+        return False
 
     def _wait_for_room(self, size: int = 1) -> None:
         """Make the pusher wait for room: here, or, if it is a worker, at its next safe point."""
@@ -147,6 +147,8 @@ class Buffered(Channel):
                 driver.wait_for(
                     lambda: self._has_room(size) or driver.ignores_capacity or driver.wake not in self._pushers
                 )
+            if driver.ignores_capacity:
+                driver.overfill(self)
 
     def _has_room(self, size: int) -> bool:
         return self.left or not self.entries or self.depth + size <= self.capacity
@@ -164,10 +166,14 @@ class Buffered(Channel):
     def _let_in(self) -> None:
         """Wake the waiting pushers if there is room. Called when an entry was removed."""
         if self.depth < self.capacity:
-            with self._lock:
-                waiting, self._pushers = self._pushers, []
-            for wake in waiting:
-                wake()
+            self.check_again()
+
+    def check_again(self) -> None:
+        """Wake the waiting pushers, which check whether they still have to wait."""
+        with self._lock:
+            waiting, self._pushers = self._pushers, []
+        for wake in waiting:
+            wake()
 
     def _spill(self, driver: Driver) -> None:
         """Let *driver*, which would wait for itself, exceed the capacity up to a limit."""

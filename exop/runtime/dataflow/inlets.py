@@ -18,6 +18,7 @@ from exop.model.items import CONTROL
 from exop.runtime.dataflow.entry import Entry, InFlight
 
 if TYPE_CHECKING:
+    from exop.runtime.channels.queue import Buffered
     from exop.runtime.drivers.base import Driver
 
 #: The drivers that are parked; `None` for all drivers of the application.
@@ -47,11 +48,15 @@ class Inlets:
     Attributes:
         entries: The compiled entry at each endpoint.
         runner: Returns the driver that runs an endpoint.
+        pushers: Returns the drivers that push into a queue.
+        kept_out: The drivers that wait for room in a queue.
     """
 
     def __init__(self) -> None:
         self.entries: Mapping[str, Entry] = {}
         self.runner: Callable[[str], Driver | None] = lambda endpoint: None
+        self.pushers: Callable[[Buffered], Collection[Driver]] = lambda queue: ()
+        self.kept_out: set[Driver] = set()
         self._inlets: dict[str | Driver, Inlet] = {}
         self._by_runner: dict[Driver, dict[str | Driver, Inlet]] = {}
         self._in_front, self._behind = itertools.count(-1, -1), itertools.count()  # the stamps

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from exop.runtime.dataflow.entry import InFlight, Unwind, Wait
 from exop.runtime.dataflow.inlets import Inlet, Inlets
@@ -22,8 +22,17 @@ if TYPE_CHECKING:
 
 #: The number of first items that every driver measures, so that short runs have metrics too.
 FIRST = 16
+#: A lock that is held while a driver checks for a deadlock, and records that it waits for room.
+WAITING: Final = threading.Lock()
 #: Thread-local: the driver that the thread runs, or for which it acts.
 _LOCAL = threading.local()
+
+
+class Bounded(Protocol):
+    """A place with a capacity, such as a queue or the feed of an engine."""
+
+    def keeps_out(self, driver: Driver) -> bool:
+        """Whether *driver* has to wait for room; if so, it is woken later."""
 
 
 class Halted(BaseException):
@@ -92,7 +101,9 @@ class Driver:
         on_caught_up: Called when the in-flight items are processed, and when the driver stops.
         on_defect: Called with an error that no policy handles, and the in-flight item; returns the wait for a repair.
         waits_at: The full queue in which the driver waits for room.
-        partner: The driver of an engine that pushes the results of the items that this driver pulls.
+        overfilled: What the driver has filled beyond its capacity, to reach its safe point: it takes no further item
+            until there is room.
+        queues: The queues from which the driver takes items.
         held_by: The place at which the driver waits with an item in flight, such as a suspended slet.
         only: The queues that the driver drains at present, if not all of its queues.
         inlets: The in-flight items, which precede all others.
@@ -112,7 +123,8 @@ class Driver:
         self.on_caught_up: Callable[[], None] = lambda: None
         self.on_defect: Callable[[BaseException, InFlight | None], Unwind | None] | None = None
         self.waits_at: Buffered | None = None
-        self.partner: Driver | None = None
+        self.overfilled: list[Bounded] = []
+        self.queues: tuple[Buffered, ...] = ()
         self.held_by: str | None = None
         self.only: tuple[Buffered, ...] | None = None
         self.inlets = Inlets()
@@ -187,6 +199,11 @@ class Driver:
         """Whether in-flight items wait for the driver."""
         return self.inlets.filled(self)
 
+    @property
+    def resting(self) -> bool:
+        """Whether items that the driver has taken wait to be passed on."""
+        return self.filled
+
     def prompt(self) -> None:
         """Make the driver look into its inlets as soon as possible; any thread may call this."""
         self._request("attention")
@@ -236,7 +253,8 @@ class Driver:
             self._catch_up()
 
     def _park(self) -> None:
-        while self._shut:
+        """Park while the driver is closed, wait for room in what it has overfilled, and stop if it is to halt."""
+        while self._shut or self._kept_out:
             self.parked = True
             self.rest()
             self._wait_shut()
@@ -247,6 +265,14 @@ class Driver:
     @property
     def _shut(self) -> bool:
         return self._closers > 0 and not (self.halting or self.retired)  # a closed driver can still halt or retire
+
+    @property
+    def _kept_out(self) -> bool:
+        if self.ignores_capacity or self.halting or self.retired or self.ending:
+            return False
+        while self.overfilled and not self.overfilled[0].keeps_out(self):
+            del self.overfilled[0]
+        return bool(self.overfilled)
 
     def _wait_shut(self) -> None:
         self._signal.wait()
@@ -266,24 +292,46 @@ class Driver:
             if left() == 0 or not self._signal.wait(left()):
                 return
 
+    def awaits(self) -> Iterable[Driver]:
+        """Return the drivers for which this driver waits: the one that makes room, or those that may bring an item."""
+        if self.waits_at is not None:
+            return filter(None, (self.waits_at.worker,))
+        if self.sleeping and not any(queue.entries for queue in self.queues):
+            return {driver for queue in self.queues for driver in self.inlets.pushers(queue)}
+        return ()
+
     def waiting(self) -> Iterator[Driver]:
-        """Yield this driver or its partner, then the worker of the full queue at which that one waits, and so on."""
-        seen: set[Driver] = set()
-        owner: Driver | None = self
-        while owner is not None and owner not in seen:
-            seen.add(owner)
-            owner = owner.partner or owner
-            yield owner
-            owner = owner.waits_at.worker if owner.waits_at is not None else None
+        """Yield this driver, those for which it waits, those for which these wait, and so on."""
+        seen, todo = set[Driver](), [self]
+        while todo:
+            if (driver := todo.pop()) not in seen:
+                seen.add(driver)
+                yield driver
+                todo += driver.awaits()
+
+    def unblock(self) -> None:
+        """Now that this driver sleeps, make those that wait for room, and are to bring its next item, check again."""
+        if self.inlets.kept_out:
+            with WAITING:
+                full = {driver.waits_at for driver in self.waiting() if driver.waits_at is not None}
+            for queue in full:
+                queue.check_again()
 
     def defer(self, queue: Buffered) -> bool:
         """Whether the driver waits for room in *queue* at its next safe point rather than inside the call."""
         return False
 
+    def overfill(self, place: Bounded) -> None:
+        """Wait for room in *place*, which this driver fills beyond its capacity, before taking the next item."""
+        if place not in self.overfilled:
+            self.overfilled.append(place)
+            self.attention = True
+
     def doze(self, idle: Callable[[], bool]) -> None:
         """If *idle()* is true, sleep without an item in flight until another thread wakes the driver."""
         self.rest()
         self.sleeping = True
+        self.unblock()
         if idle() and not (self._closers or self.halting or self.ending or self.retired or self.filled):
             self._signal.wait()
         self.sleeping = False
@@ -386,4 +434,4 @@ class Driver:
 
     def _settle(self) -> None:
         wanted = self._closers or self.halting or self.ending or self.retired or self.restarting or self.filled
-        self.attention = bool(wanted or self.probing or self._first)
+        self.attention = bool(wanted or self.overfilled or self.probing or self._first)

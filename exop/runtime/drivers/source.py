@@ -161,8 +161,7 @@ class SourceDriver(ThreadDriver):
     def run(self) -> None:
         """Iterate until the source ends or is asked to end; then send the end of the stream."""
         self.busy = True
-        if self.filled:
-            self._catch_up()
+        self.stand_by()
         if self.over:
             return
         if self.yielded is not None:
@@ -202,6 +201,11 @@ class SourceDriver(ThreadDriver):
             if not isinstance(item, (list, *CONTROL, type(None))) and not hasattr(item, "num_rows"):
                 yielded = ([item],)
         self.yielded = yielded
+
+    @property
+    def resting(self) -> bool:
+        """Whether an item that was yielded, or items in flight, wait."""
+        return self.yielded is not None or super().resting
 
     @property
     def outside(self) -> bool:
@@ -250,6 +254,10 @@ class SourceDriver(ThreadDriver):
                 push = self.entry.uncounted
             self.busy = between
             if self.attention:
+                if self.overfilled:  # wait now: the slet must not make another item
+                    self.busy = True
+                    self.stand_by()
+                    self.busy = between
                 if not between:
                     self.rest()
                 if self.ending or self.retired or self.restarting:
@@ -304,13 +312,19 @@ class EngineDriver(Driver):
 
     Args:
         finish: Ends the stream of every output port that the slet has not ended.
+        feeders: Returns the drivers for whose items the slet waits.
 
     Attributes:
+        pullers: The drivers of the ports from which the slet pulls.
         heir: Takes the items that the slet pushes after it was replaced; if `None`, they are dropped.
     """
 
-    def __init__(self, name: str, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, finish: Callable[[], None], feeders: Callable[[], Iterable[Driver]] = lambda: ()
+    ) -> None:
         super().__init__(name)
+        self.pullers: list[Puller] = []
+        self._feeders = feeders
         self.heir: Callable[[InFlight], None] | None = None
         self._turn = threading.RLock()
         self._pending: Pending | None = None
@@ -356,6 +370,15 @@ class EngineDriver(Driver):
             self._pending = None
         return probe
 
+    @property
+    def resting(self) -> bool:
+        """Whether a push is in progress or waits, or items in flight wait."""
+        return self.busy or self._pending is not None or super().resting
+
+    def awaits(self) -> Iterable[Driver]:
+        """Return the driver that makes room for a push; between two pushes, those for whose items the slet waits."""
+        return super().awaits() if self.busy or self.parked else self._feeders()
+
     def take_in_flight(self) -> list[InFlight]:
         """Take out the push that waits at the safe point, as an in-flight item."""
         push, self._pending = self._pending, None
@@ -386,3 +409,22 @@ class EngineDriver(Driver):
             if self.ending and not (self._over or self.retired):
                 self._finish()
                 self._over = True
+
+
+class Puller(Driver):
+    """The driver of one port from which an engine pulls.
+
+    Attributes:
+        engine: The driver that pushes the results.
+        thread: The thread of the slet that pulled last.
+    """
+
+    def __init__(self, name: str, engine: EngineDriver) -> None:
+        super().__init__(name)
+        self.engine = engine
+        self.thread: int | None = None
+
+    def awaits(self) -> Iterable[Driver]:
+        """Return also the engine, and the ports at which the thread that pulls here waits for an item."""
+        others = [one for one in self.engine.pullers if one.sleeping and self.thread in (None, one.thread)]
+        return [*super().awaits(), self.engine, *others]

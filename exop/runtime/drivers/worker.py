@@ -291,11 +291,9 @@ class Worker(ThreadDriver):
     def __init__(self, name: str, pool: Pool = POOL) -> None:
         super().__init__(name)
         self._pool = pool
-        self.queues: tuple[Buffered, ...] = ()
         self.scheduled = self.again = False
         self.thread: PoolThread | None = None
         self._started = self._yields = False
-        self._full: list[Buffered] = []
 
     def serve(self, queues: tuple[Buffered, ...]) -> None:
         """Set the queues to drain, downstream first. Called while the worker is parked or not started yet."""
@@ -334,7 +332,6 @@ class Worker(ThreadDriver):
 
     def open(self, watcher: Callable[[], None] | None = None) -> None:
         """Let the worker continue; if there is nothing to do, it gets no thread."""
-        self._full = []  # the worker may push into other queues now
         super().open(watcher)
         if self.alive and not self.sleeping:
             self._pool.schedule(self)
@@ -361,10 +358,9 @@ class Worker(ThreadDriver):
 
     def defer(self, queue: Buffered) -> bool:
         """Wait for room in *queue* at the next safe point, without occupying a thread; not twice in one call."""
-        if self.thread is None or self.ignores_capacity or queue in self._full:
+        if self.thread is None or self.ignores_capacity or queue in self.overfilled:
             return False
-        self._full.append(queue)
-        self.attention = True
+        self.overfill(queue)
         return True
 
     def yield_soon(self) -> None:
@@ -428,6 +424,7 @@ class Worker(ThreadDriver):
         # Read after `sleeping` was set: from then on, a thread that adds something wakes the worker.
         if not (self.halting or self.ending or self.retired or self.filled):
             if self.empty:
+                self.unblock()
                 return False
             if held := min((queue.holds() for queue in self.only or self.queues if queue.entries), default=0.0):
                 with self._pool.away(self):
@@ -436,21 +433,16 @@ class Worker(ThreadDriver):
         return True
 
     def _park(self) -> None:
-        """Park while closed, wait for room, stop if halting; while the worker waits, it occupies no thread."""
+        """Park as every driver; while the worker waits, it occupies no thread."""
         if self._yields:
             self._yields = False
             if not self._closers:
                 self.rest()
                 raise Yielded(again=True)
         super()._park()
-        while self._full:
-            if self._full[0].keeps_out(self):
-                self.rest()
-                raise Yielded(again=False)
-            del self._full[0]
 
     def _wait_shut(self) -> None:
-        if self._shut:  # `rest` may have opened it
+        if self._shut or self._kept_out:  # `rest` may have opened it
             raise Yielded(again=False)
 
     def _quit(self) -> None:

@@ -116,6 +116,11 @@ class EngineJournal(Tie):
         driver = current_driver()
         return driver is not None and (driver.closed or driver.halting)
 
+    @property
+    def resting(self) -> bool:
+        """Whether emitted output is not sent."""
+        return bool(self._unsent or self._emitting)
+
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until all emitted output is sent; return `False` after *timeout* seconds."""
         return True
@@ -309,6 +314,12 @@ class DiskJournal(EngineJournal):
         """Wait until all emitted output is sent; return `False` after *timeout* seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._unsent or self._sending) or self._closed, timeout)
+
+    @property
+    def resting(self) -> bool:
+        """Whether emitted output is not sent."""
+        with self._changed:
+            return self._sending or super().resting
 
     def sync(self) -> None:
         """Force the logs to disk, for a checkpoint."""

@@ -161,9 +161,11 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
                 driver.rank = wiring.order[name]
     deployment.inlets.entries = deployment.entries
     deployment.inlets.runner = partial(_runner, deployment, region.after)
+    deployment.inlets.pushers = pushers = partial(_pushers, deployment, region.after)
     for driver in region.drivers(deployment):
         driver.inlets, driver.idle, driver.on_caught_up = deployment.inlets, deployment.idle, deployment.nudge
         driver.on_defect = partial(suspend_on_defect, deployment, driver)
+        driver.overfilled = [one for one in driver.overfilled if not isinstance(one, Buffered) or driver in pushers(one)]
 
 
 def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | None:
@@ -178,6 +180,16 @@ def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | N
         return None
     entered = component.spec.ports.get(port)
     return component.pusher if entered is not None and entered.direction == "in" else component.runner
+
+
+def _pushers(deployment: Deployment, wiring: Wiring, queue: Buffered) -> set[Driver]:
+    """Return the drivers that push into a queue; none if the queue was removed."""
+    name = ids.channel_of_queue(queue.name)
+    if queue not in (deployment.inserted.get(queue.name), deployment.channels.get(queue.name)):
+        return set()
+    before = ids.input_queue(name)
+    keys = {("queue", before)} if before in wiring.inserted and before != queue.name else wiring.pushers(name)
+    return {driver for key in keys if (driver := _driver(deployment, *key)) is not None}
 
 
 def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
