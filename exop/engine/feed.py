@@ -20,6 +20,7 @@ from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, FeedClosed
 from exop.model.items import Reference
 from exop.model.values.columns import stream_of
+from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.log.memory import MemoryLog
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Feed:
         self._events: deque[_Event] = deque()
         self._by_input, self._on_commit = by_input, on_commit
         self._delivered: float | None = None
+        self._pushers: set[Driver] = set()
         self._over = self.ended = False
         self.retired: EngineError | None = None
         self._begin(begin)
@@ -130,9 +132,27 @@ class Feed:
             if (time := self.event_time) is not None:
                 check_times(batch, time.column, time.never(), time.unit, self.port)
         with self._lock:
-            while self.lag >= self.capacity and not self.retired and not give_up():
+            while self._full and not give_up():
                 self._lock.wait(_POLL)
             self.check_open()
+            if self._full and (driver := current_driver()) is not None:
+                driver.overfill(self)
+
+    def keeps_out(self, driver: Driver) -> bool:
+        """Whether *driver* has to wait for room; if so, the feed wakes it later."""
+        with self._lock:
+            self._pushers |= {driver} if self._full else set()
+            return self._full
+
+    @property
+    def _full(self) -> bool:
+        return self.lag >= self.capacity and not self.retired
+
+    def _let_in(self) -> None:
+        """Wake all threads, and the drivers that wait for room."""
+        self._lock.notify_all()
+        while self._pushers:
+            self._pushers.pop().wake()
 
     def check_open(self) -> None:
         """Raise the error that has ended the query, if it has ended."""
@@ -190,7 +210,7 @@ class Feed:
         """Offer no more rows, refuse later ones with *error*, and wake all threads; ranges can still be read."""
         with self._lock:
             self.retired = self.retired or error or FeedClosed(port=self.port)
-            self._lock.notify_all()
+            self._let_in()
 
     def lead(self, follower: Following | None) -> None:
         """Tell a successor the batches, and keep their rows until it has committed them; `None`: not any more."""
@@ -286,7 +306,7 @@ class Feed:
             while self._markers and self._markers[0] < self._done:
                 self._markers.popleft()
                 self.markers += 1
-            self._lock.notify_all()
+            self._let_in()
 
     def resume(self, position: InputPosition) -> None:
         """Continue after *position*: the results before it are sent."""

@@ -22,7 +22,7 @@ from exop.runtime.dataflow.metrics import ComponentMetrics
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.source import EngineDriver, Puller, SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
-from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, overrides, sets_freely
+from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_freely
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
 from exop.runtime.supervision.failure_state import KeptItem, Trouble
@@ -403,23 +403,18 @@ class Component(Lifecycle):
 
     @property
     def resting(self) -> bool:
-        """Whether anything rests inside: taken and not processed, emitted and not sent, or not answered by an engine."""
+        """Whether items rest inside: taken and not processed, emitted and not sent, or not answered by an engine."""
         places = (*(port.unfinished for port in self.pulled.values()), *(output.pushed for output in self.buffered))
         own = [one.resting for one in (self.driver, self.tie) if one is not None]
-        return any(places) or any(own) or (self.spec.own_driver and self.unanswered != 0)
-
-    @property
-    def unanswered(self) -> int:
-        """The number of items inside an engine; if it does not define `resting`, one result is taken for one answer."""
-        if self.answers:
-            return int(self.instance.resting())
-        counts = self.metrics.counts().items()
-        return sum(items if way == "in" else -items for (way, _), items in counts) - self.metrics.skipped
-
-    @property
-    def answers(self) -> bool:
-        """Whether the slet tells what rests inside it."""
-        return self.instance is not None and overrides(type(self.instance), "resting")
+        try:
+            inside = self.inside() if self.spec.own_driver else 0
+        except Exception as error:  # noqa: BLE001 (any error of the slet)
+            self.failed(error)
+            return True
+        if inside is None:  # each item is to have one result
+            counts = self.metrics.counts().items()
+            inside = sum(items if way == "in" else -items for (way, _), items in counts) - self.metrics.skipped
+        return any(places) or any(own) or inside != 0
 
     def _feeders(self) -> Iterable[Driver]:
         """The drivers for whose items an engine waits; none while it has items."""

@@ -332,10 +332,9 @@ class Deployment:
         for driver in drivers:
             if (queue := driver.waits_at) is None:
                 continue
-            *_, last = driver.waiting()
-            if last.held_by is None:  # the usual case: the queue is full for a moment
-                continue
-            readers = [one for one in self.components.values() if last in (one.driver, one.pusher)]
+            if not (held := {one for one in driver.waiting() if one.held_by is not None}):
+                continue  # the usual case: the queue is full for a moment
+            readers = [one for one in self.components.values() if not held.isdisjoint((one.driver, one.pusher))]
             for reader in readers:
                 names = ", ".join(repr(one.name) for one in reader.unfilled if driver in self._fillers(one))
                 if names:

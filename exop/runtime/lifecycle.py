@@ -287,6 +287,12 @@ class Lifecycle(Owner):
 
         return quiesce
 
+    def inside(self) -> int | None:
+        """Return the number of items inside an engine: 0 if it answers at once, `None` if it does not tell."""
+        if not overrides(type(self.instance), "resting"):
+            return None if overrides(type(self.instance), "quiesce") else 0
+        return int(self.instance.resting())
+
     def proceed(self) -> None:
         """Make an engine that was stopped and not replaced continue."""
         self._stopped_by = None

@@ -148,7 +148,7 @@ class Slet:
         """Return the number of items inside: those that have arrived and whose results are not emitted.
 
         For slets with their own driver. Called by any thread, also while items arrive; it must return at once. A slet
-        that does not define it is taken to emit one result for each item.
+        that defines `quiesce` and not `resting` is taken to emit one result for each item.
         """
         return 0
 

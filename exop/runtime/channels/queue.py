@@ -30,7 +30,7 @@ from exop.runtime.dataflow.entry import (
     unpacked,
 )
 from exop.runtime.dataflow.metrics import Flow
-from exop.runtime.drivers.base import WAITING, Driver, Signal, current_driver
+from exop.runtime.drivers.base import Driver, Signal, current_driver
 
 #: The number of entries beyond its capacity that a channel accepts if a driver would otherwise wait for itself.
 SPILL = 1_000_000
@@ -50,6 +50,7 @@ class Buffered(Channel):
         capacity: The number of items that may wait.
         entries: The waiting entries, in order.
         worker: The driver that drains the channel; the channel wakes it when it sleeps.
+        taker: Without a worker, the driver that calls the slet which pulls from the channel.
         deliver: The entry of the consumers, for the worker.
         unread: Whether only a channel without consumers follows, which stores the items.
         left, dropped: Whether the only consumer has ended, and the number of items dropped for that reason.
@@ -67,6 +68,7 @@ class Buffered(Channel):
             raise MeshError(f"the channel {name!r} has a capacity of {capacity}: a queue holds at least 1 item")
         self.capacity = capacity
         self.worker: Driver | None = None
+        self.taker: Driver | None = None
         self.deliver: Entry = NOWHERE
         self.unread = False
         self.left, self.dropped = False, 0
@@ -113,20 +115,17 @@ class Buffered(Channel):
 
     def keeps_out(self, driver: Driver, size: int = 1) -> bool:
         """Whether *driver* has to wait for room; if so, the channel wakes it later. A driver never waits for itself."""
-        driver.waits_at, kept_out = None, driver.inlets.kept_out
         if not (self._has_room(size) or driver.ignores_capacity):
-            with WAITING:
-                kept_out.add(driver)  # first: a driver that goes to sleep from now on makes this one check again
-                circle = self.worker is not None and driver in self.worker.waiting()
-                if not circle:
-                    driver.waits_at = self
-                    self._line_up(driver.wake)
-            if circle:
+            # Told first, then checked: of drivers that come to wait for each other at the same time, one sees that.
+            driver.waits_at = self
+            driver.inlets.kept_out.add(driver)
+            self._line_up(driver.wake)
+            if driver in driver.waiting():
                 self._spill(driver)
             elif not self._has_room(size):
                 return True
-            driver.waits_at = None
-        kept_out.discard(driver)
+        driver.waits_at = None
+        driver.inlets.kept_out.discard(driver)
         return False
 
     def _wait_for_room(self, size: int = 1) -> None:
@@ -157,7 +156,8 @@ class Buffered(Channel):
         with self._lock:
             if wake not in self._pushers:
                 self._pushers.append(wake)
-        self._wake_worker()
+        if self.worker is not None and self in self.worker.queues:  # it may wait for more items, or at another queue
+            self._wake_worker()
 
     def _wake_worker(self) -> None:
         if (worker := self.worker) is not None and worker.sleeping:
@@ -178,7 +178,14 @@ class Buffered(Channel):
     def _spill(self, driver: Driver) -> None:
         """Let *driver*, which would wait for itself, exceed the capacity up to a limit."""
         if len(self.entries) > SPILL + self.capacity:
-            self.trouble = f"the cycle through the queue {self.name!r} produces more items than it consumes"
+            where, reader = f"the queue {self.name!r}", self.worker or self.taker
+            self.trouble = f"the cycle through {where} produces more items than it consumes"
+            if reader is not None and reader.sleeping:
+                names = ", ".join(sorted(repr(queue.name) for queue in reader.queues))
+                self.trouble = (
+                    f"{reader.name} takes nothing from {where} until something arrives in {names}, and {driver.name} "
+                    f"fills both; let the slet pull from its ports in turn, or give {where} room for all items"
+                )
             self.alarm()
             driver.hold(self.trouble, until=lambda: driver.ending)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from exop.runtime.dataflow.entry import InFlight, Unwind, Wait
 from exop.runtime.dataflow.inlets import Inlet, Inlets
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: The number of first items that every driver measures, so that short runs have metrics too.
 FIRST = 16
-#: A lock that is held while a driver checks for a deadlock, and records that it waits for room.
-WAITING: Final = threading.Lock()
 #: Thread-local: the driver that the thread runs, or for which it acts.
 _LOCAL = threading.local()
 
@@ -269,6 +267,8 @@ class Driver:
     @property
     def _kept_out(self) -> bool:
         if self.ignores_capacity or self.halting or self.retired or self.ending:
+            self.waits_at = None
+            self.inlets.kept_out.discard(self)
             return False
         while self.overfilled and not self.overfilled[0].keeps_out(self):
             del self.overfilled[0]
@@ -295,14 +295,14 @@ class Driver:
     def awaits(self) -> Iterable[Driver]:
         """Return the drivers for which this driver waits: the one that makes room, or those that may bring an item."""
         if self.waits_at is not None:
-            return filter(None, (self.waits_at.worker,))
-        if self.sleeping and not any(queue.entries for queue in self.queues):
+            return filter(None, (self.waits_at.worker or self.waits_at.taker,))
+        if self.sleeping and not any(queue.depth for queue in self.queues):
             return {driver for queue in self.queues for driver in self.inlets.pushers(queue)}
         return ()
 
     def waiting(self) -> Iterator[Driver]:
-        """Yield this driver, those for which it waits, those for which these wait, and so on."""
-        seen, todo = set[Driver](), [self]
+        """Yield the drivers for which this one waits, those for which these wait, and so on."""
+        seen, todo = set[Driver](), [*self.awaits()]
         while todo:
             if (driver := todo.pop()) not in seen:
                 seen.add(driver)
@@ -311,10 +311,8 @@ class Driver:
 
     def unblock(self) -> None:
         """Now that this driver sleeps, make those that wait for room, and are to bring its next item, check again."""
-        if self.inlets.kept_out:
-            with WAITING:
-                full = {driver.waits_at for driver in self.waiting() if driver.waits_at is not None}
-            for queue in full:
+        for driver in self.waiting() if self.inlets.kept_out else ():
+            if (queue := driver.waits_at) is not None:
                 queue.check_again()
 
     def defer(self, queue: Buffered) -> bool:

@@ -43,7 +43,7 @@ class EngineJournal(Tie):
     """
 
     place: Path | None = None
-    replaying = held = False
+    replaying = held = _sending = False
 
     def __init__(self, forms: Mapping[str, str]) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class EngineJournal(Tie):
     @property
     def resting(self) -> bool:
         """Whether emitted output is not sent."""
-        return bool(self._unsent or self._emitting)
+        return bool(self._unsent or self._emitting or self._sending)
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until all emitted output is sent; return `False` after *timeout* seconds."""
@@ -193,7 +193,7 @@ class DiskJournal(EngineJournal):
         self._driver = driver
         self._disks: dict[str, DiskLog] = {}  # of each input port, and of the output
         self._skipped = self._base = 0
-        self._started = self._closed = self._sending = False
+        self._started = self._closed = False
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Begin at the position of a checkpoint; called before `open`."""
@@ -314,12 +314,6 @@ class DiskJournal(EngineJournal):
         """Wait until all emitted output is sent; return `False` after *timeout* seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._unsent or self._sending) or self._closed, timeout)
-
-    @property
-    def resting(self) -> bool:
-        """Whether emitted output is not sent."""
-        with self._changed:
-            return self._sending or super().resting
 
     def sync(self) -> None:
         """Force the logs to disk, for a checkpoint."""

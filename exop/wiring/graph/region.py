@@ -151,6 +151,9 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
         component = vertex.component
         component.pusher = _first(deployment, wiring.drivers.get(component.node.name, ()))
         component.runner = component.driver or component.pusher
+        for port in component.pulled.values():
+            if port.queue is not None and port.driver is None:
+                port.queue.taker = component.pusher
     for kind, name in (*region.ranked, *(("source", node) for node in region.nodes)):
         if kind == "queue" and name in wiring.groups and (worker := _driver(deployment, kind, name)) is not None:
             # It pushes into the slet behind the queue: it comes before it.
@@ -165,7 +168,10 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
     for driver in region.drivers(deployment):
         driver.inlets, driver.idle, driver.on_caught_up = deployment.inlets, deployment.idle, deployment.nudge
         driver.on_defect = partial(suspend_on_defect, deployment, driver)
-        driver.overfilled = [one for one in driver.overfilled if not isinstance(one, Buffered) or driver in pushers(one)]
+        driver.waits_at = None  # if it still has to wait, it checks that when it is opened
+        driver.overfilled = [
+            one for one in driver.overfilled if not isinstance(one, Buffered) or driver in pushers(one)
+        ]
 
 
 def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | None:
