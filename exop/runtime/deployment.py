@@ -65,6 +65,7 @@ class Deployment:
         parking: A lock that one thread at a time holds while drivers park; any thread may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
         is_fragment: Whether other hosts run parts of the application: it has finished only when all of them have ended.
+        awaits_rest: A cycle ends when it comes to rest, since all that feeds it has ended.
         last_change: The revision that the last change made, and the seconds of its pause.
     """
 
@@ -95,6 +96,7 @@ class Deployment:
         self.is_fragment = False
         self._stopped = False
         self._watchdog, self._visibility = Watchdog(), Visibility()
+        self.awaits_rest = False
         self._deadlocked: dict[Buffered, str] = {}
         self.changing = threading.RLock()
         self.parking = threading.Lock()
@@ -318,6 +320,9 @@ class Deployment:
         if not stopped:
             self._visibility.look(attended)
         self._look_for_deadlocks(() if stopped else drivers)
+        if self.awaits_rest:
+            self.awaits_rest = False
+            self.nudge()
         return not stopped
 
     def silent(self, channel: Channel) -> list[str]:
@@ -332,7 +337,10 @@ class Deployment:
         for driver in drivers:
             if (queue := driver.waits_at) is None:
                 continue
-            if not (held := {one for one in driver.waiting() if one.held_by is not None}):
+            waiting = {*driver.waiting()}
+            if driver in waiting:  # since an engine has come to rest without a result
+                queue.check_again()
+            if not (held := {one for one in waiting if one.held_by is not None}):
                 continue  # the usual case: the queue is full for a moment
             readers = [one for one in self.components.values() if not held.isdisjoint((one.driver, one.pusher))]
             for reader in readers:

@@ -250,7 +250,10 @@ class EndOfCycle:
                 return None
             if any(port not in component.ended for component, port in self._entered):
                 return None
-            if all(member.status is State.ENDED for member in self._members) or not self._is_quiet():
+            if all(member.status is State.ENDED for member in self._members):
+                return None
+            if not self._is_quiet():  # an engine may come to rest without an item that wakes a driver
+                self._deployment.awaits_rest = True
                 return None
         return self._end
 

@@ -28,7 +28,7 @@ from tests.change.tools import Books
 from tests.mesh import stations
 from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
 from tests.mesh.stations import Count
-from tests.mesh.test_any_mesh import PATIENCE, heal, state_of
+from tests.mesh.test_any_mesh import PATIENCE, WAITS, heal, state_of
 from tests.rig import same, threads_leave
 
 EDITS = (
@@ -518,10 +518,16 @@ def impatient(monkeypatch):
 
 
 def run(
-    platform: Platform, name: str, chance: random.Random, *, more: bool = False, edits: tuple[str, ...] = ()
+    platform: Platform,
+    name: str,
+    chance: random.Random,
+    *,
+    more: bool = False,
+    edits: tuple[str, ...] = (),
+    **kinds: Any,
 ) -> list[str]:
     """Run one mesh to its end while it is changed; returns what went wrong."""
-    made = RandomMesh(name, chance, shared_windows=more)
+    made = RandomMesh(name, chance, shared_windows=more, **kinds)
     platform.apply(made.mesh)
     changes, books, deployment = Changes(platform, made, name, chance, more=more), Books(), platform.deployment(name)
     changes.edits = edits or changes.edits
@@ -576,6 +582,13 @@ def test_any_change_with_logs_and_pulls(platform, seed):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_any_change_while_drivers_wait_for_each_other(platform, seed):
+    """The same with pulled ports in diamonds and engines in cycles."""
+    wrong = run(platform, "any", random.Random(seed), more=bool(seed % 2), **WAITS)
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
 @pytest.mark.timeout(0)
 def test_a_long_campaign(platform):
@@ -586,7 +599,8 @@ def test_a_long_campaign(platform):
     number = 0
     while time.monotonic() < end:
         edits = {2: LATEST, 3: LATER}.get((seed + number) % 4, ())
-        wrong = run(platform, "any", random.Random(seed + number), more=(seed + number) % 4 > 0, edits=edits)
+        waits: Any = WAITS if (seed + number) % 3 == 0 else {}
+        wrong = run(platform, "any", random.Random(seed + number), more=(seed + number) % 4 > 0, edits=edits, **waits)
         assert not wrong, f"EXOP_STRESS=1:{seed + number}\n" + "\n".join(wrong)
         number += 1
     assert number

@@ -31,6 +31,7 @@ class RandomMesh:
         limits: tuple[int, ...] = (0, 7, 30, 30, 300),
         durable: float | None = None,
         shared_windows: bool = False,
+        waits: bool = False,
     ) -> None:
         self.app = Application(name)
         if durable is not None:
@@ -49,7 +50,11 @@ class RandomMesh:
             self._add_source()
         for _ in range(chance.randint(0, 5)):
             self._add_middle()
-        if chance.random() < 0.35:
+        if waits:
+            self._add_diamond()
+        if waits and "engine" in middles and chance.random() < 0.5:
+            self._add_cycle(chance.choice(("engine", "late_engine")))
+        elif chance.random() < 0.35:
             self._add_cycle()
         for channel in list(self._free):
             self._add_sink(channel)
@@ -65,7 +70,7 @@ class RandomMesh:
         chance = self._chance
         name = f"{kind}{len(self.stations)}"
         policy = chance.choice(("suspend", "suspend", "retry", "dead-letter", "skip"))
-        rate = chance.choice((0, 0, 5, 20)) if kind not in ("engine", "puller", "pulling_sink", "engine_source") else 0
+        rate = chance.choice((0, 0, 5, 20)) if not kind.startswith(("engine", "late", "pick", "pull")) else 0
         if kind.endswith("source"):
             policy = chance.choice(("suspend", "retry"))
         fails = 1 if policy in ("skip", "dead-letter") else chance.randint(1, 2)
@@ -158,16 +163,35 @@ class RandomMesh:
         for _ in range(self._chance.randint(2, 3)):
             self._add("newest", {"item": window}, self._channel())
 
-    def _add_cycle(self) -> None:
-        """A slet whose result goes back to it until it has gone round often enough."""
+    def _add_diamond(self) -> None:
+        """A slet that pulls from two small queues, which one driver fills, perhaps by way of other slets."""
+        name = self._add("fork", {"item": self._take()}, self._queue())
+        ports = {}
+        for side, port in (("left", "out"), ("right", "more")):
+            channel = self.app.output(name, port)
+            self._free = [free for free in self._free if free.name != channel.name]
+            if self._chance.random() < 0.5:
+                kinds = ("one", "optional", "many", *(("engine", "late_engine") if "engine" in self._middles else ()))
+                between = self._chance.choice(kinds)
+                channel = self.app.output(self._add(between, {"item": channel}, self._queue()))
+                self._free = [free for free in self._free if free.name != channel.name]
+            ports[side] = channel
+        self._add("picker", ports, self._channel())
+
+    def _queue(self) -> ChannelRef:
+        capacity = self._chance.choice((1, 2, 3, 100))
+        return self.app.channel(f"narrow-{len(self.app._mesh.channels)}", kind="queue", capacity=capacity)
+
+    def _add_cycle(self, engine: str = "") -> None:
+        """A slet whose result goes back to it until it has gone round often enough, perhaps through an engine."""
         capacity = self._chance.choice((1, 2, 100))
         back = self.app.channel(f"back-{len(self.app._mesh.channels)}", kind="queue", capacity=capacity)
         name = self._add("two", {"left": self._take(), "right": back}, None)
         forth = self.app.output(name)
-        if self._chance.random() < 0.5:
+        if engine or self._chance.random() < 0.5:
             self._free.remove(forth)
             self._used.append(forth)
-            other = self._add("one", {"item": forth}, self._cycle_channel())
+            other = self._add(engine or "one", {"item": forth}, self._cycle_channel())
             forth = self.app.output(other)
         if any(forth.name == free.name for free in self._free):
             self._free = [free for free in self._free if free.name != forth.name]

@@ -262,6 +262,10 @@ def engine(station: Station) -> Any:
             self.handed.put(done)
             done.wait(PATIENCE)
 
+        def answer(self, item: Any) -> None:
+            """Push one result."""
+            self.out.push(station.give(self.count, "out", item["ttl"])[0])
+
         def work(self) -> None:
             """Push, until there is no more."""
             try:
@@ -271,14 +275,80 @@ def engine(station: Station) -> Any:
                     elif isinstance(item, EndOfStream):
                         self.out.end()
                     else:
-                        made = station.drafts(self.count, "out", item["ttl"], 1)
-                        station.keep(self.count, "out", 1)
-                        self.out.push(made[0])
+                        self.answer(item)
             except BaseException as stopped:  # noqa: BLE001 (whatever it is, it is noted)
                 if type(stopped).__name__ not in ("Halted", "ChannelClosed"):
                     station.notes.wrong.append(f"the engine {station.name} broke: {stopped!r}")
 
     return Engine
+
+
+def late_engine(station: Station) -> Any:
+    """Pushes any number of results from a thread of its own, a moment after it was handed an item."""
+
+    class LateEngine(engine(station)):  # type: ignore[misc]
+        def __enter__(self) -> Any:
+            self.taken, self.answered, self.moment = 0, 0, threading.Event()
+            return super().__enter__()
+
+        def resting(self) -> int:
+            """Return how many items it has not answered."""
+            return int(self.taken - self.answered)
+
+        @input_port
+        def item(self, item: Any | EndOfStream) -> None:
+            """Hand over."""
+            self.taken += 1
+            super().item(item)
+
+        def answer(self, item: Any) -> None:
+            """Push the results."""
+            self.moment.wait(0.001)
+            for made in station.give(self.count, "out", item["ttl"], station.number(item)):
+                self.out.push(made)
+            self.answered += 1
+
+    return LateEngine
+
+
+def fork(station: Station) -> Any:
+    """Pushes something for each item by both of its ports."""
+
+    class Fork(Slet):
+        count: Count
+        more: OutputPort[Any]
+
+        @input_port
+        def item(self, item: Any) -> Any:
+            """Push by the one, return by the other."""
+            station.take("item", [item])
+            self.more.push(station.give(self.count, "more", item["ttl"])[0])
+            return station.give(self.count, "out", item["ttl"])[0]
+
+    return Fork
+
+
+def picker(station: Station) -> Any:
+    """Pulls so many items from the one port, then so many from the other, and in the end what is left."""
+    left_first, steps = station.chance("first") < 50, station.chance("steps") % 3
+
+    class Picker(Slet):
+        count: Count
+        left: InputPort[Any]
+        right: InputPort[Any]
+
+        def __iter__(self) -> Iterator[Any]:
+            ports = {"left": self.left, "right": self.right}
+            while ports:
+                for name in sorted(ports, reverse=not left_first):
+                    for _ in range((1, 3, 1 << 30)[steps]):
+                        if (item := next(iter(ports[name]), None)) is None:
+                            del ports[name]
+                            break
+                        station.note(name, item)
+                        yield station.give(self.count, "out", item["ttl"])[0]
+
+    return Picker
 
 
 def puller(station: Station) -> Any:

@@ -36,9 +36,9 @@ def impatient(monkeypatch):
     monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
 
 
-def run(platform, name, chance):
+def run(platform, name, chance, **kinds):
     """Run one mesh to its end while it is disturbed; returns what went wrong."""
-    made = RandomMesh(name, chance)
+    made = RandomMesh(name, chance, **kinds)
     plan = [(chance.choice(ACTIONS), chance.random()) for _ in range(chance.randint(0, 12))]
     platform.apply(made.mesh)
     try:
@@ -138,6 +138,17 @@ def test_any_mesh_under_any_disturbance(platform, chance):
     assert not wrong, "\n".join(wrong)
 
 
+#: Meshes in which drivers wait for each other: pulled ports in diamonds, and cycles with engines.
+WAITS = {"waits": True, "limits": (0, 7, 30, 30)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_mesh_in_which_drivers_wait_for_each_other(platform, seed):
+    """No pulled port makes its producer wait for ever, and no cycle ends before what rests inside an engine."""
+    wrong = run(platform, "any", random.Random(seed), **WAITS)
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
 @pytest.mark.timeout(0)
 def test_a_long_campaign(platform):
@@ -147,7 +158,7 @@ def test_a_long_campaign(platform):
     end = time.monotonic() + float(seconds)
     number = 0
     while time.monotonic() < end:
-        wrong = run(platform, "any", random.Random(seed + number))
+        wrong = run(platform, "any", random.Random(seed + number), **(WAITS if (seed + number) % 2 else {}))
         assert not wrong, f"EXOP_STRESS=1:{seed + number}\n" + "\n".join(wrong)
         number += 1
     assert number
