@@ -235,11 +235,11 @@ class EndOfCycle:
         self._queues |= {queue for channel, _ in fed for queue in graph.queues(ids.channel_vertex(channel))}
         self.touched = {*cycle, *(feeder.node.name for feeder in self._feeders), *(channel for channel, _ in fed)}
         self._cut: list[Edge] = []  # the outputs that push into the queues of the cycle
-        for name in inner_channels(graph, cycle):
-            inside = [edge for edge in graph.producers[name] if edge.node in cycle]
-            # An engine sends its end itself.
-            if graph.channels[name].buffered and not any(edge.component.spec.own_driver for edge in inside):
-                self._cut += inside
+        for by_engines in (False, True):  # an engine sends its end itself, unless the end comes to it through its queue
+            for name in inner_channels(graph, cycle) if not self._cut else ():
+                inside = [edge for edge in graph.producers[name] if edge.node in cycle]
+                driven = any(edge.component.spec.own_driver for edge in inside)
+                self._cut += inside if graph.channels[name].buffered and driven is by_engines else []
         self._turn = threading.Lock()
         self._done = False
 

@@ -17,6 +17,7 @@ from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
 from exop.runtime.channels.base import Channel, ControlMerge
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, InFlight, Method
@@ -206,6 +207,10 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
         for port, taken in held["pulled"].items() if kind == "node" else ():
             deployment.components[name].pulled[port].restore(taken)
     deployment.inlets.post(_restored_work(deployment, parts.get(("inlets", ""), ())))
+    for queue in (*deployment.channels.values(), *deployment.inserted.values()):
+        if isinstance(queue, Buffered) and queue.depth > queue.capacity:
+            for driver in deployment.inlets.pushers(queue):
+                driver.overfill(queue)
     for name, held in gone:  # behind what was in flight at the port, before what waits in its queue
         deployment.inlets.post(_left_in(deployment, name, held))
 
