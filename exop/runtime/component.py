@@ -263,8 +263,6 @@ class Component(Lifecycle):
         self.adopt(state)
         self.metrics.succeed(predecessor.metrics)
         self.merge, self.ended = predecessor.merge, predecessor.ended
-        if self.driver is not None and predecessor.driver is not None:
-            self.driver.overfilled = [*predecessor.driver.overfilled]
         if predecessor.ended_outputs:
             self.ended_outputs = predecessor.ended_outputs
         self.expect()

@@ -207,10 +207,10 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
         for port, taken in held["pulled"].items() if kind == "node" else ():
             deployment.components[name].pulled[port].restore(taken)
     deployment.inlets.post(_restored_work(deployment, parts.get(("inlets", ""), ())))
-    for queue in (*deployment.channels.values(), *deployment.inserted.values()):
-        if isinstance(queue, Buffered) and queue.depth > queue.capacity:
-            for driver in deployment.inlets.pushers(queue):
-                driver.overfill(queue)
+    for channel in (*deployment.channels.values(), *deployment.inserted.values()):
+        if isinstance(channel, Buffered) and channel.depth > channel.capacity:
+            for driver in deployment.inlets.pushers(channel):
+                driver.overfill(channel)
     for name, held in gone:  # behind what was in flight at the port, before what waits in its queue
         deployment.inlets.post(_left_in(deployment, name, held))
 

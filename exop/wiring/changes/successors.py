@@ -138,6 +138,8 @@ class Successors:
             if step.node not in self.states:
                 self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step))
             successor.succeed(predecessor, self.states[step.node])
+            if successor.driver is not None and predecessor.driver is not None:  # it waits for room, too
+                successor.driver.overfilled = [*predecessor.driver.overfilled]
             failpoint("memento-after")
         begin = Event.SUSPEND if successor.node.suspended else Event.START
         if successor.allows(begin):  # a follower is active already
