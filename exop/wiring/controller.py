@@ -128,14 +128,20 @@ class WiringController:
         check_order(last.after)
         return replace(last, leaner=tuple(regions[:-1]))
 
-    def bind(self, deployment: Deployment, region: Region, continued: Collection[str] = ()) -> Complete:
+    def bind(
+        self,
+        deployment: Deployment,
+        region: Region,
+        continued: Collection[str] = (),
+        coming: Collection[str] = (),
+    ) -> Complete:
         """Compile a region and bind it, while the drivers that run it are parked, or not started yet.
 
-        The ports in *continued* have had what their channels keep, on another host.
+        The ports in *continued* have had what their channels keep, on another host; for *coming* see `with_ends`.
 
         No item moves before the returned function is called, so binding the former connections undoes everything.
         """
-        catch_up = CatchUp.needed(deployment, region.graph, continued)
+        catch_up = CatchUp.needed(deployment, region.graph, continued, coming)
         region = region.chosen(deployment, catch_up.queues)
         queues = Compiler(deployment, region, self.sharing).compile()
         self._replace_queues(deployment, region, queues)

@@ -277,6 +277,11 @@ class ControlMerge:
         with self._lock:
             return bool(self._next(set(producers), self._ended.union(ended)))
 
+    @property
+    def done(self) -> bool:
+        """Whether the end of all was sent."""
+        return self._done
+
     def note_ended(self, producers: Iterable[str]) -> None:
         """Record producers whose streams had ended before they were connected."""
         with self._lock:

@@ -116,6 +116,7 @@ class Inbox(Connector, QueueChannel):
             self._next = end
             if self.left:
                 self.dropped += self.clear()
+                self._done = end  # nobody else notes it: the consumer has ended
         self._wake_worker()
         if self.ack == "received" or self.left:
             self._report(later=self._next - self._reported.done < self.capacity // 4)

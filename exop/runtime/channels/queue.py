@@ -100,6 +100,10 @@ class Buffered(Channel):
         return []
 
     @abstractmethod
+    def store(self, method: Method, payload: Any) -> None:
+        """Store an in-flight item without waiting for room."""
+
+    @abstractmethod
     def put_first(self, entries: list[Waiting]) -> None:
         """Insert entries, in the form of `capture`, before those that wait. Called while no item is in flight."""
 
@@ -248,7 +252,7 @@ class QueueChannel(Buffered):
                 self._wait_for_room()
             append_now(Packet("control", mark))
 
-        leading = partial(Entry, control=control, store=self._store, behind=self._behind)
+        leading = partial(Entry, control=control, store=self.store, behind=self._behind)
         entry = leading(push, push_batch)
         entry.probe = leading(push_probe, lambda batch: push_batch(batch, _moments()))
         return entry
@@ -257,7 +261,8 @@ class QueueChannel(Buffered):
         """Let the next place no longer count from this one, which would keep the queue in memory."""
         self.flow.lead_into(None)
 
-    def _store(self, method: Method, payload: Any) -> None:
+    def store(self, method: Method, payload: Any) -> None:
+        """Store an in-flight item without waiting for room."""
         self._put(self.entries.extend, [(method if method in ("push", "push_batch") else "control", payload)])
 
     @property

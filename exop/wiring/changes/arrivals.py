@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from exop.model.items import EndOfStream
 from exop.model.meshes.mesh import Node
@@ -171,13 +171,14 @@ class Arrival:
             if port in component.pulled:
                 component.pulled[port].restore(taken)
 
-    def work(self, component: Component) -> list[InFlight]:
-        """Return the items that have waited at the ports, and the end of an output that has ended."""
+    def work(self, component: Component, side: Literal["inputs", "outputs"]) -> list[InFlight]:
+        """Return the items that have waited at the ports of one side."""
         name, to = component.node.name, component.to
         waiting: list[tuple[str, Method, Any]] = [*self._held.get("unprocessed", ()), *self._held["waiting"]]
-        if component.over:
-            waiting += [(port.name, "control", EndOfStream()) for port in component.spec.outputs]
-        return [InFlight(to.get(port) or placeholder(f"{name}.{port}"), *work) for port, *work in waiting]
+        ports = {port.name for port in getattr(component.spec, side)}
+        return [
+            InFlight(to.get(port) or placeholder(f"{name}.{port}"), *work) for port, *work in waiting if port in ports
+        ]
 
 
 class MoveCost(TypedDict):

@@ -53,6 +53,7 @@ from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import Successors, discard
 from exop.wiring.controller import WiringController
 from exop.wiring.graph import ids
+from exop.wiring.graph.binding import with_ends
 from exop.wiring.graph.region import Region
 from exop.wiring.shadow.follower import Followers
 
@@ -92,6 +93,7 @@ class Change:
         handed_over: The channels from other hosts whose contents are delivered in another way. All are set before the
             first step.
         continued: The ports whose stream goes on, even if they, or their channels, come from other hosts.
+        coming: The channels to which items come from other hosts, or whose producers do.
         before_cut: Called when the drivers are parked, before anything is changed.
         parks_all: Whether the cut parks all drivers of the application; set before the first step.
     """
@@ -107,6 +109,7 @@ class Change:
     leaves: Callable[[str], bool] = lambda endpoint: False
     handed_over: Collection[str] = ()
     continued: Collection[str] = ()
+    coming: Collection[str] = ()
     before_cut: list[Callable[[], object]] = field(default_factory=list)
     parks_all: bool = False
     _landed: list[InFlight] = field(default_factory=list)
@@ -308,7 +311,7 @@ class Change:
             self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
             check_ends(region)
             failpoint("rebind-before")
-            self._complete = self.wiring.bind(self.deployment, region, self.continued)
+            self._complete = self.wiring.bind(self.deployment, region, self.continued, self.coming)
             failpoint("rebind-after")
         except BaseException as error:
             undo_all(undo, error)  # before anything moves again
@@ -323,15 +326,18 @@ class Change:
         self._undo.clear()
         self.deployment.inlets.drop(self.leaves)
         began = [one.driver for one in self._successors.made.values() if one.driver is not None]
+        come = self._from_other_hosts()
         self._complete({*self.pause.drivers, *began})
         self._forward_unsent()
-        self.deployment.inlets.post_in_order(self.wiring.current(self.deployment).depth, self._from_other_hosts())
+        self.deployment.inlets.post_in_order(self.wiring.current(self.deployment).depth, come)
         self.deployment.leaving = []
 
     def _from_other_hosts(self) -> list[InFlight]:
-        """The items to post that have come from other hosts."""
-        arrived = [one.work(self._successors.made[node]) for node, one in self._arrivals.items()]
-        return [*chain(*arrived), *self._landed]
+        """The items to post that have come from other hosts: those at outputs are later than those of connectors."""
+        arrived = [(one, self._successors.made[node]) for node, one in self._arrivals.items()]
+        taken, sent = ([one.work(component, side) for one, component in arrived] for side in ("inputs", "outputs"))
+        work = chain(*taken, self._landed, *sent)
+        return with_ends(self.deployment, self.wiring.current(self.deployment).graph, self.coming, work)
 
     def in_flight(self) -> list[tuple[str, Method, Any]]:
         """Return the items that will wait at endpoints after the commit, as a checkpoint stores them; after the cut.
@@ -398,6 +404,8 @@ class Change:
         if (gone := self.plan.changes.channels_removed) or self._successors.channels:
             deployment.channels = channels | self._successors.channels
             self._removed = deployment.leaving = [deployment.channels.pop(spec.name) for spec in gone]
+            left = {spec.name for spec in gone} - deployment.channels.keys()
+            deployment.merges = {name: one for name, one in merges.items() if name not in left}
         deployment.trace(self.plan.after, self.plan.changes, self.arriving)
 
     def _alter(self, component: Component, steps: list[Step]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.ports import PortType
 from exop.model.slets.relay import RELAY
 from exop.runtime.channels.base import ControlMerge, Outlet
+from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.partitioned import key_reader, route
 from exop.runtime.channels.queue import Buffered, QueueChannel, Waiting
 from exop.runtime.channels.window import WindowChannel, followed
@@ -20,7 +21,18 @@ from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.batches import opened
-from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind, method_for
+from exop.runtime.dataflow.entry import (
+    NOWHERE,
+    Control,
+    Entry,
+    InFlight,
+    Late,
+    LateEntry,
+    Unwind,
+    method_for,
+    placeholder,
+    unpacked,
+)
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
@@ -348,26 +360,36 @@ class CatchUp:
     moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
 
     @classmethod
-    def needed(cls, deployment: Deployment, graph: WiringGraph, continued: Collection[str] = ()) -> CatchUp:
+    def needed(
+        cls,
+        deployment: Deployment,
+        graph: WiringGraph,
+        continued: Collection[str] = (),
+        coming: Collection[str] = (),
+    ) -> CatchUp:
         """Find what a change of connections makes necessary; nothing is in flight.
 
-        The ports in *continued* get the end of the stream alone.
+        The ports in *continued* get the end of the stream alone. For channels in *coming*, see `with_ends`.
         """
         found = cls()
         if deployment.started is None:
             return found
         for name, edge in graph.fed:
-            entries = [] if deployment.joined.get(edge.name) == name else _first_entries(deployment, graph, name, edge)
+            reads = edge.port.pulled and graph.channels[name].pull_mode == "read"
+            if reads or deployment.joined.get(edge.name) == name:
+                continue
+            entries = _kept(deployment, graph, name, edge)
             if edge.name in continued:
                 entries = [one for one in entries if one[0] == "control"]
+            if name not in coming and _end_is_due(deployment, graph, name):
+                entries.append(("control", EndOfStream()))
             if entries:
                 found.entries.setdefault(graph.queue_before(name, edge), []).extend(entries)
         for name, edges in graph.producers.items():
             known = deployment.joined if name in deployment.merges else {}
-            over = [one.name for one in edges if one.component.status is State.ENDED and known.get(one.name) != name]
-            found.ended[name] = over
+            found.ended[name] = over = [one for one in _ended(deployment, edges) if known.get(one) != name]
             merge = deployment.merges.get(name)
-            if edges and merge is not None and merge.due_with([edge.name for edge in edges], over):
+            if edges and merge is not None and name not in coming and merge.due_with([edge.name for edge in edges], over):
                 found.merges[name if graph.channels[name].buffered else ids.input_queue(name)] = merge
         there = {*(edge.queue(name) for name, edge in graph.fed), *map(ids.input_queue, graph.channels)}
         # A port that pulls knows its earlier queues itself.
@@ -393,9 +415,11 @@ class CatchUp:
             source.clear()
             source.dropped = dropped  # they wait elsewhere now
         for name, entries in self.entries.items():
-            queue_of(deployment, name).restore({"entries": entries})
+            for entry in entries:
+                queue_of(deployment, name).store(*entry)
         for name, merge in self.merges.items():
-            queue_of(deployment, name).restore({"entries": [("control", mark) for mark in merge.take_due()]})
+            for mark in merge.take_due():
+                queue_of(deployment, name).store("control", mark)
 
 
 def open_anew(deployment: Deployment, graph: WiringGraph) -> None:
@@ -411,11 +435,9 @@ def open_anew(deployment: Deployment, graph: WiringGraph) -> None:
                 component.pulled[port].ended = False
 
 
-def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: Edge) -> list[Waiting]:
-    """The entries for a port that is newly connected."""
-    channel, producers = graph.channels[name], graph.producers[name]
-    if edge.port.pulled and channel.pull_mode == "read":
-        return []
+def _kept(deployment: Deployment, graph: WiringGraph, name: str, edge: Edge) -> list[Waiting]:
+    """Return what a channel keeps for a port that is newly connected."""
+    channel = graph.channels[name]
     kept = () if edge.port.pulled else channel.kept_for(edge.name)
     mates = next((edges for edges in graph.groups(name).values() if edge in edges), ())
     if kept and mates and (shared := channel.partitioning) is not None:
@@ -423,14 +445,47 @@ def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: 
         known = any(deployment.joined.get(one.name) == name for one in mates)
         owned, key_of = ranges([one.node for one in mates], shared.partitions)[edge.node], key_reader(shared.by)
         kept = [one for one in kept if not known and partition_of(key_of(one), shared.partitions) in owned]
-    entries = [(method_for(one, whole=False), one) for one in kept]
-    if not producers or any(producer.component.status is not State.ENDED for producer in producers):
-        return entries
+    return [(method_for(one, whole=False), one) for one in kept]
+
+
+def with_ends(
+    deployment: Deployment, graph: WiringGraph, coming: Collection[str], work: Iterable[InFlight]
+) -> list[InFlight]:
+    """Return *work*, which comes from other hosts, with the ends of streams behind it that are connected anew here.
+
+    An end among the events of one connector is that of its producers alone, and may be older than other events. So it
+    is left out where a channel in *coming* has producers here: those that have ended send their end again, behind all
+    that comes; also into an outbox that has had no event yet.
+    """
+    ends = {f"channel {name}" for name in coming if graph.producers.get(name)}
+    found = [one for one in work if one.entry.endpoint not in ends or not isinstance(one.payload, EndOfStream)]
+    for name, channel in graph.channels.items():
+        anew = name in coming or (isinstance(channel, Outbox) and not channel.cursor and not channel.depth)
+        if anew and _end_is_due(deployment, graph, name, found):
+            found.append(InFlight(placeholder(f"channel {name}"), "control", EndOfStream()))
+    return found
+
+
+def _ended(deployment: Deployment, edges: Iterable[Edge]) -> list[str]:
+    """The producers that have ended, and whose end does not wait in front of the merge of their channel."""
+    return [
+        edge.name
+        for edge in edges
+        if edge.component.status is State.ENDED
+        and not any(isinstance(one.payload, EndOfStream) for one in deployment.inlets.at(edge.name))
+    ]
+
+
+def _end_is_due(deployment: Deployment, graph: WiringGraph, name: str, work: Iterable[InFlight] = ()) -> bool:
+    """Whether the producers of a channel have ended, and no end is on its way to it, also not in *work*."""
+    channel, producers, merge = graph.channels[name], graph.producers[name], deployment.merges.get(name)
+    over = all(producer.component.status is State.ENDED for producer in producers)
+    if not producers or not (over or (merge is not None and merge.done)):
+        return False
     # The end of the stream may still be in front of the channel: in a queue, or in flight at a driver.
     queues = [one for one in (channel, deployment.inserted.get(ids.input_queue(name))) if isinstance(one, Buffered)]
-    waiting = [payload for queue in queues for _, payload in queue.capture()["entries"]]
+    waiting = [unpacked(entry)[1] for queue in queues for entry in queue.entries]
     endpoints = {f"channel {name}", ids.channel_endpoint(name), *(edge.name for edge in producers)}
-    waiting += [work.payload for one in endpoints for work in deployment.inlets.at(one)]
-    if not any(isinstance(one, EndOfStream) for one in waiting):
-        entries.append(("control", EndOfStream()))
-    return entries
+    waiting += [one.payload for endpoint in endpoints for one in deployment.inlets.at(endpoint)]
+    waiting += [one.payload for one in work if one.entry.endpoint in endpoints]
+    return not any(isinstance(one, EndOfStream) for one in waiting)
