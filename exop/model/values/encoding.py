@@ -257,14 +257,26 @@ _KEYS, _SLOW, _PATIENCE = 512, 0.01, 8
 
 
 def decode(
-    data: bytes, *, levels: int = DEPTH, declared: Declared | None = None, parts: Mapping[int, Any] | None = None
+    data: bytes,
+    *,
+    levels: int = DEPTH,
+    declared: Declared | None = None,
+    parts: Mapping[int, Any] | None = None,
+    most: int | None = None,
+    count: Callable[[int], object] = bool,
 ) -> Any:
     """Decode what `encode` wrote, if it is nested at most *levels* deep; *parts* are those that came before, by number.
 
-    Data from an untrusted source may name only the *declared* classes.
+    Data from an untrusted source may name only the *declared* classes. With *most*, its collections take at most so
+    many bytes of memory, and *count* is told how many.
     """
     try:
-        return (_OWN if declared is None and not parts else _Decoder(declared, parts)).read(data, levels)
+        if declared is None and not parts and most is None:
+            return _OWN.read(data, levels)
+        decoder = _Decoder(declared, parts, most)
+        found = decoder.read(data, levels)
+        count(decoder.made)
+        return found
     except StoredStateError:
         raise
     except TooDeep as problem:
@@ -321,26 +333,32 @@ class _Decoder:
 
     Attributes:
         declared: The permitted classes, for data from an untrusted source.
+        made: The bytes of memory of the collections, if these are bounded.
         parts: The record batches and tables that came before, by number.
         watched: Iterates over entries of a table or set; stops if its keys were chosen to collide.
     """
 
-    def __init__(self, declared: Declared | None, parts: Mapping[int, Any] | None = None) -> None:
+    def __init__(
+        self, declared: Declared | None, parts: Mapping[int, Any] | None = None, most: int | None = None
+    ) -> None:
         self.declared = declared
         self.parts = parts or {}
         self.watched: Callable[[Iterable[Any]], Iterable[Any]] = iter if declared is None else watched
-        self._made = 0
+        self.made = 0
+        self._most = most if most is not None or declared is None else LARGEST
         self._lists = self._listed
         self._tables = None
-        if declared is not None:
+        if self._most is not None:
             self._lists = lambda found: self._counted(self._listed(found))
-            self._tables = lambda pairs: self._counted(dict(watched(pairs)))
+            self._tables = lambda pairs: self._counted(dict(self.watched(pairs)))
 
     def read(self, data: bytes, levels: int) -> Any:
         check_nesting(data, levels)
         # Trusted data without marks needs no hook for lists.
-        lists = self._lists if SIGN in data or self.declared is not None else None
-        hooks = {"ext_hook": _mark, "list_hook": lists, "object_pairs_hook": self._tables}
+        lists = self._lists if SIGN in data or self._most is not None else None
+        hooks: dict[str, Any] = {"ext_hook": _mark, "list_hook": lists, "object_pairs_hook": self._tables}
+        if self._most is not None:  # msgpack makes the whole list before its hook can count it
+            hooks["max_array_len"] = self._most // 8
         return msgpack.unpackb(data, strict_map_key=False, raw=False, **hooks)
 
     def _listed(self, found: list[Any]) -> Any:
@@ -348,9 +366,9 @@ class _Decoder:
 
     def _counted(self, made: Any) -> Any:
         """Bound the memory: a byte can become a collection of hundreds."""
-        self._made += sys.getsizeof(made)
-        if self._made > LARGEST:
-            raise ValueError(f"it would take more than {LARGEST} bytes of memory")
+        self.made += sys.getsizeof(made)
+        if self._most is not None and self.made > self._most:
+            raise ValueError(f"it would take more than {self._most} bytes of memory")
         return made
 
     def table(self, flat: list[Any]) -> Iterable[tuple[Any, Any]]:

@@ -100,12 +100,17 @@ class _TlsSocket:
 
 
 class _Partial:
-    """A body of which a part has been received."""
+    """A body of which a part has been received; with *most* (the bytes of a part), one that is not kept."""
 
-    def __init__(self, about: tuple[int, int, int], total: int) -> None:
-        self.about = about
-        self.body = allocate(total) if about[2] == COLUMNS else memoryview(bytearray(total))
+    def __init__(self, about: tuple[int, int, int], total: int, most: int | None) -> None:
+        self.about, self.total, self.most = about, total, most
+        size = total if most is None else min(total, most)
+        self.body = allocate(size) if about[2] == COLUMNS else memoryview(bytearray(size))
         self.filled = 0
+
+    def room(self, offset: int, size: int) -> memoryview:
+        """Return the memory for a part."""
+        return self.body[offset : offset + size] if self.most is None else self.body[:size]
 
 
 class Ready:
@@ -342,12 +347,13 @@ class DataConnection:
         kind, number, first, events, form, total, offset = HEAD.unpack_from(frame)
         body = frame[HEAD.size :]
         if len(body) == total and not offset:
-            self._link.begins(kind, number)
+            if not self._link.begins(kind, number, (first, events, form), total):
+                return
             lasting = bytes(body) if kind == BYTES or form == COLUMNS else body
             self._deliver(kind, number, (first, events, form), lasting)
             return
         partial = self._partial_of(kind, number, (first, events, form), total, offset, len(body))
-        partial.body[offset : offset + len(body)] = body
+        partial.room(offset, len(body))[:] = body
         self._filled(kind, number, partial, len(body))
 
     def _receive_part(self, data: memoryview, start: int, end: int) -> int:
@@ -365,7 +371,7 @@ class DataConnection:
             return 0
         partial = self._partial_of(kind, number, (first, events, form), total, offset, size)
         there = end - start - START
-        rest = partial.body[offset : offset + size]
+        rest = partial.room(offset, size)
         rest[:there] = data[start + START : end]
         rest = rest[there:]
         while (count := self._read(rest, data[: START + 1]) if rest else self._read(data[: START + 1])) <= len(rest):
@@ -386,10 +392,10 @@ class DataConnection:
         if (partial := self._partial.get((kind, number))) is None:
             if offset or total > self._limits.body or (self._held and self._held + total > self._limits.body):
                 raise FrameRefused(f"a body of {total} bytes from byte {offset}, beside {self._held} bytes of others")
-            self._link.begins(kind, number)
-            partial = self._partial[kind, number] = _Partial(about, total)
+            kept = self._link.begins(kind, number, about, total)
+            partial = self._partial[kind, number] = _Partial(about, total, None if kept else self._limits.part)
             self._held += total
-        if size <= 0 or (about, total, offset) != (partial.about, len(partial.body), partial.filled):
+        if size <= 0 or (about, total, offset) != (partial.about, partial.total, partial.filled):
             raise FrameRefused(f"a part of {size} bytes from byte {offset} that does not follow the one before")
         if offset + size > total:
             raise FrameRefused(f"a part that ends at byte {offset + size} of {total}")
@@ -397,10 +403,11 @@ class DataConnection:
 
     def _filled(self, kind: int, number: int, partial: _Partial, size: int) -> None:
         partial.filled += size
-        if partial.filled == len(partial.body):
+        if partial.filled == partial.total:
             del self._partial[kind, number]
             self._held -= partial.filled
-            self._deliver(kind, number, partial.about, partial.body)
+            if partial.most is None:
+                self._deliver(kind, number, partial.about, partial.body)
 
     def _deliver(self, kind: int, number: int, about: tuple[int, int, int], body: Buffer) -> None:
         if kind == BYTES:

@@ -288,29 +288,40 @@ class PeerLink:
         elif isinstance(message, frames.Withdraw):
             self._withdrawn(message)
 
-    def begins(self, kind: int, number: int) -> None:
-        """Check that a body may be received; called by the data connection."""
+    def begins(self, kind: int, number: int, about: tuple[int, int, int], total: int) -> bool:
+        """Check that a body may be received; called by the data connection.
+
+        Returns:
+            Whether it is to be kept. The bytes for a connector that is refused are received and dropped.
+        """
         if kind == BYTES and not self._may("operate", ""):
             with self._changed:
                 if not any(number in numbers for numbers in (*self._expected, *self._over)):
                     raise FrameRefused(f"bytes: {_NOT_PERMITTED}")
         if kind == DATA and number not in self._bound:
             raise FrameRefused(f"events of the connector {number}, which is not attached")
+        return kind == BYTES or self._given(number, lambda inbox: inbox.admit((*about, total)))
 
     def data(self, number: int, first: int, events: int, form: int, body: Buffer) -> None:
         """Give events to their inbox; called by the data connection."""
+        end = self._bound[number]
+        if self._given(number, lambda inbox: inbox.received(Frame(first, events, form, (body,)))) and end is not None:
+            end.traffic.bytes += len(body)
+
+    def _given(self, number: int, give: Callable[[Inbox], object]) -> bool:
+        """Give something to the inbox of a number; return whether it has taken it."""
         if (end := self._bound[number]) is None:
-            return
+            return False
         try:
-            end.receiver.received(Frame(first, events, form, (body,)))
+            give(end.receiver)
         except ValueError as problem:
             end.broken = str(problem)
             _log.warning("the connector %s refuses a frame of %r: %s", end.traffic.key, self.peer, problem)
             with self._changed:
                 self._refuse(end, end.broken)
             end.receiver.disconnected(end.broken)
-            return
-        end.traffic.bytes += len(body)
+            return False
+        return True
 
     def stored(self, number: int, body: Buffer) -> None:
         """Store a byte string until it is taken; called by the data connection."""

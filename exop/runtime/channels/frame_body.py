@@ -11,21 +11,36 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable, Hashable, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from exop.errors import StoredStateError
+from exop.errors import NotStorable, StoredStateError
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.model.types.description import is_named_tuple
 from exop.model.values import columns
 from exop.model.values.classes import Declared, class_named, filled, filled_tuple, name_of, named
 from exop.model.values.depth import DEPTH
 from exop.model.values.encoding import decode, encode
-from exop.runtime.channels.wire import COLUMNS, CONTROL, ITEMS, LIST, Buffer, Event, Frame
+from exop.runtime.channels.wire import (
+    COLUMNS,
+    CONTROL,
+    ITEMS,
+    LIST,
+    MOST_BYTES,
+    MOST_ITEMS,
+    MOST_OF_EVENT,
+    MOST_ROWS,
+    Buffer,
+    Event,
+    Frame,
+    size_of,
+)
+from exop.runtime.dataflow.batches import cut, weight
 from exop.runtime.dataflow.entry import Method
 
 #: The first byte of a body.
@@ -37,6 +52,10 @@ _LEVELS: Final = DEPTH + 2
 _SPARSE: Final = 8
 _Scalar: TypeAlias = bool | int | float | str | None
 _KINDS: Final = {type(None): SCALARS, bool: SCALARS, int: SCALARS, float: SCALARS, str: SCALARS, bytes: BYTES}
+#: Bytes of memory that the collections in a frame may take.
+_MADE: Final = 256 * 2**20
+#: The average number of bytes of an item beyond which its collections are measured.
+_MEASURED: Final = 256
 #: The record batch begins at a multiple of these bytes: its columns refer to the body.
 _ALIGNED: Final = 64
 _SHORT: Final = struct.Struct(">H")
@@ -97,10 +116,60 @@ def batch_event(batch: Any, at: float = 0.0) -> Event:
     return Event(len(batch), LIST, TABLES if flat else GENERAL, encode([*batch], levels=_LEVELS), at)
 
 
+def pieces(batch: Any, at: float = 0.0) -> Iterator[tuple[Event, Any]]:
+    """Encode a list or record batch, in several events if it is larger than an inbox accepts; each with its items.
+
+    Raises:
+        NotStorable: as `batch_event`, or an item or row is larger than any frame.
+    """
+    size, is_list = weight(batch), isinstance(batch, list)
+    if not size:
+        return
+    step = MOST_ITEMS if is_list else MOST_ROWS
+    if not is_list and batch.nbytes > MOST_OF_EVENT // 2:  # a part of a frame is no column
+        step = min(step, max(1, size // 2))
+    if size > step:
+        for low in range(0, size, step):
+            yield from pieces(cut(batch, low, low + step), at)
+        return
+    event = batch_event(batch, at)
+    if is_list and size > 1 and len(event.data) > MOST_BYTES:
+        yield from pieces(batch[: size // 2], at)
+        yield from pieces(batch[size // 2 :], at)
+        return
+    yield checked(event), batch
+
+
+def checked(event: Event) -> Event:
+    """Return an event with one item, list or record batch, unless an inbox would refuse it.
+
+    Raises:
+        NotStorable: it is too large.
+    """
+    size, most = size_of(event), MOST_OF_EVENT - MOST_BYTES
+    problem = f"it has {size} bytes, and the bound is {most}" if size > most else ""
+    if not problem and size > MOST_BYTES and event.head not in (ARROW, BYTES, SCALARS):
+        try:
+            decode(event.data, levels=_LEVELS, most=_MADE)
+        except StoredStateError as error:
+            problem = str(error.__cause__ or error)
+    if problem:
+        cure = "send it in parts, or as bytes, an array or a record batch"
+        raise NotStorable(place="a connector", value="an item", problem=problem, cure=cure)
+    return event
+
+
 def control_event(mark: Punctuation | EndOfStream, at: float = 0.0) -> Event:
     """Encode a control item."""
     content = (mark.time, mark.idle) if isinstance(mark, Punctuation) else None
     return Event(1, CONTROL, b"", _packed(content), at)
+
+
+def events_of(method: Method, payload: Any, at: float = 0.0) -> list[tuple[Event, Any]]:
+    """Encode a payload in the events that an inbox accepts, each with its part of the payload; raises as `pieces`."""
+    if method == "push_batch":
+        return [*pieces(payload, at)]
+    return [(checked(event_of(method, payload, at)), payload)]
 
 
 def event_of(method: Method, payload: Any, at: float = 0.0) -> Event:
@@ -129,9 +198,13 @@ class BodyReader:
 
     Args:
         declared: The classes that the items may be of; `None` if the bytes are from this process.
+
+    Attributes:
+        made: About how many bytes of memory the collections in the latest frame take.
     """
 
     def __init__(self, declared: Declared | None) -> None:
+        self.made = 0
         self._declared = declared
         self._schemas: dict[bytes, Any] = {}
 
@@ -152,7 +225,7 @@ class BodyReader:
 
     def _payloads(self, frame: Frame, body: Buffer) -> list[tuple[Method, Any]]:
         found: list[tuple[Method, Any]]
-        head = bytes(body[:1])
+        head, self.made = bytes(body[:1]), 0
         if frame.form == CONTROL:
             content, events = _control(body), 1
             found = [("control", EndOfStream() if content is None else Punctuation(*content))]
@@ -173,9 +246,13 @@ class BodyReader:
             size = _SHORT.unpack_from(data)[0]
             make = self._maker(bytes(data[2 : 2 + size]))
             data = data[2 + size :]
-        if (fast := _decoders.get(head)) is not None and (head in (SCALARS, BYTES) or len(data) >= _SPARSE * events):
+        if (found := _length_of(data)) != events:  # before anything is made of it
+            raise ValueError(f"a frame of {events} events has {found}")
+        flat = head in (SCALARS, BYTES)
+        if (fast := _decoders.get(head)) is not None and (flat or _SPARSE * events <= len(data) <= MOST_BYTES):
             try:
                 items = fast(data)
+                self.made = 0 if flat or len(data) < _MEASURED * events else sum(map(sys.getsizeof, items))
             except msgspec.DecodeError:
                 items = self._decoded(data)
         else:
@@ -185,7 +262,10 @@ class BodyReader:
         return items if make is None else [make(row) for row in items]
 
     def _decoded(self, data: memoryview) -> Any:
-        return decode(bytes(data), levels=_LEVELS, declared=self._declared)
+        def count(made: int) -> None:
+            self.made = made
+
+        return decode(bytes(data), levels=_LEVELS, declared=self._declared, most=_MADE, count=count)
 
     def _maker(self, head: bytes) -> Callable[[list[Any]], Any]:
         """Return the function that makes an item of a row."""
@@ -209,6 +289,15 @@ class BodyReader:
             schema = columns.read_schema(described)
             self._schemas = {described: schema}
         return columns.read_message(data[4 + size :], schema)
+
+
+def _length_of(data: memoryview) -> int:
+    """Return the length of the list with which msgpack begins; -1 if it begins with anything else."""
+    if len(data) and data[0] & 0xF0 == 0x90:
+        return data[0] & 0x0F
+    if len(data) and data[0] in (0xDC, 0xDD):
+        return int.from_bytes(data[1 : 3 if data[0] == 0xDC else 5], "big")
+    return -1
 
 
 @lru_cache(maxsize=1024)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -13,16 +14,41 @@ from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.connector import CONNECTED, Acknowledgement, Connector, Mode
 from exop.runtime.channels.queue import QueueChannel, Waiting
-from exop.runtime.channels.wire import Frame, Progress, Wire
+from exop.runtime.channels.wire import (
+    COLUMNS,
+    CONTROL,
+    ITEMS,
+    MOST_BYTES,
+    MOST_ITEMS,
+    MOST_OF_EVENT,
+    MOST_ROWS,
+    Frame,
+    Progress,
+    Wire,
+)
 from exop.runtime.dataflow.batches import cut
 from exop.runtime.dataflow.entry import Method, Packet, count_items, unpacked
 from exop.runtime.drivers.base import Driver
 
 #: The bytes of waiting events beyond which an inbox gives no credit.
 LARGEST: Final = 32 * 2**20
+#: The bytes of a control item.
+_MARK: Final = 64
 #: The attributes of an inbox that belong to its epoch.
 _EVENTS: Final = (
-    *("epoch", "incarnation", "state", "_reason", "_next", "_done", "_captured", "_stable", "_granted", "_bytes"),
+    *(
+        "epoch",
+        "incarnation",
+        "state",
+        "_reason",
+        "_next",
+        "_done",
+        "_captured",
+        "_stable",
+        "_granted",
+        "_bytes",
+        "_sizes",
+    ),
     *("_reported", "_over", "_refused", "_extra"),
 )
 
@@ -59,6 +85,8 @@ class Inbox(Connector, QueueChannel):
         self._read: Callable[[Frame], list[tuple[Method, Any]]] = lambda frame: []
         self._next = self._done = self._captured = self._stable = 0
         self._granted = self._bytes = 0
+        self._sizes: deque[tuple[int, int]] = deque()  # of the frames that wait: where they end, and their bytes
+        self._made: Callable[[], int] = lambda: 0
         self._reported = Progress("", 0, 0, 0)
         self._durable = True
         self._over = self._refused = False
@@ -78,7 +106,7 @@ class Inbox(Connector, QueueChannel):
         return undo
 
     def _attached_to(self, wire: Wire) -> Callable[[], None]:
-        return self._guarded(wire.receive_into, ("received", "disconnected"), others=("progress",))
+        return self._guarded(wire.receive_into, ("admit", "received", "disconnected"), others=("progress",))
 
     def typed(self, types: Sequence[PortType]) -> None:
         """Permit the classes that the ports, and the channel that the connector serves, declare."""
@@ -87,9 +115,35 @@ class Inbox(Connector, QueueChannel):
         from exop.runtime.channels.frame_body import BodyReader
 
         known = self.asked.type if hasattr(self, "asked") else None
-        self._read = BodyReader(Declared(*(one.items for one in (*types, known) if one is not None))).read
+        reader = BodyReader(Declared(*(one.items for one in (*types, known) if one is not None)))
+        self._read, self._made = reader.read, lambda: reader.made
 
     # Receiving: called by the threads of the wire.
+
+    def admit(self, header: tuple[int, int, int, int]) -> None:
+        """Check the header of a frame (`Frame` with the size of its body) before the body is received.
+
+        Raises:
+            ValueError: the frame leaves out events, is beyond the credit, or larger than any that an outbox sends.
+        """
+        with self._turn:
+            self._check(*header)
+
+    def _check(self, first: int, events: int, form: int, size: int) -> bool:
+        """Return whether a frame has new events, and may be taken; raise `ValueError` if an outbox sends no such."""
+        self._trim()
+        if first + events <= self._next or self._refused:
+            return False
+        if first > self._next or first >= self._granted or (form == ITEMS and first + events > self._granted):
+            expected = f"expected is {self._next}, and the credit ends at {self._granted}"
+            raise ValueError(f"the frame begins with the event {first}, and has {events}; {expected}")
+        most = MOST_ROWS if form == COLUMNS else 1 if form == CONTROL else MOST_ITEMS
+        largest = _MARK if form == CONTROL else MOST_OF_EVENT if form == COLUMNS or events == 1 else 2 * MOST_BYTES
+        if events > most or size > largest:
+            raise ValueError(f"a frame of {events} events and {size} bytes; the bounds are {most} and {largest}")
+        if self._bytes > 2 * MOST_OF_EVENT + LARGEST:
+            raise ValueError(f"a frame of {size} bytes, while {self._bytes} bytes wait")
+        return True
 
     def received(self, frame: Frame) -> None:
         """Store the events of a frame that are new. The body is valid during the call only, except that of `COLUMNS`.
@@ -101,18 +155,18 @@ class Inbox(Connector, QueueChannel):
         end = frame.first + frame.events
         with self._turn:
             self.state = CONNECTED
-            if end <= self._next or self._refused:
+            if not self._check(*frame[:3], sum(len(part) for part in frame.body)):
                 return
-            if frame.first > self._next or frame.first >= self._granted:
-                expected = f"expected is {self._next}, and the credit ends at {self._granted}"
-                raise ValueError(f"the frame begins with the event {frame.first}; {expected}")
             try:
                 payloads = self._read(frame)
             except StoredStateError as problem:
                 self._refuse(problem)
                 return
             self._add(payloads, self._next - frame.first)
-            self._bytes += sum(len(part) for part in frame.body)
+            # Collections take more in memory than on the wire, where four times as much is usual.
+            size = max(sum(len(part) for part in frame.body), self._made() // 4)
+            self._bytes += size
+            self._sizes.append((end, size))
             self._next = end
             if self.left:
                 self.dropped += self.clear()
@@ -143,9 +197,16 @@ class Inbox(Connector, QueueChannel):
         logger("exop.runtime").error("a connector refuses an item", channel=self.name, problem=str(problem))
         self.alarm()
 
+    def _trim(self) -> None:
+        """Count the bytes of processed frames no longer."""
+        done = self._next - self.depth
+        while self._sizes and self._sizes[0][0] <= done:
+            self._bytes -= self._sizes.popleft()[1]
+
     def progress(self) -> Progress:
         """Return the report to send."""
         with self._turn:
+            self._trim()
             room = self.capacity - self.depth if self._bytes < LARGEST and not self._refused else 0
             credit = self._next + max(0, room)
             self._granted = max(self._granted, credit)
@@ -154,8 +215,8 @@ class Inbox(Connector, QueueChannel):
 
     @property
     def _acknowledged(self) -> int:
-        if self.ack == "received":
-            return self._next
+        if self.ack == "received":  # the outbox keeps what would be too much here
+            return self._next if self._bytes < LARGEST else max(self._done, self._reported.done)
         return self._stable if self.ack == "stable" and self._durable else self._done
 
     def _report(self, *, later: bool = False) -> None:
@@ -185,8 +246,6 @@ class Inbox(Connector, QueueChannel):
         following = self._next  # before `depth`, to which a frame that arrives now adds first
         done = following - self.depth
         self._done = max(0, done)
-        if not self.entries:
-            self._bytes = 0
         reported = self._reported
         # What was acknowledged, when it was received or in process, gives no room before it is processed.
         known = min(reported.credit - self.capacity, reported.done)

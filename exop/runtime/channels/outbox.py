@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from exop.errors import ConnectorLost, NotStorable, PlanError, StateError
@@ -15,18 +15,31 @@ from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.connector import CONNECTED, DISCONNECTED, LOST, Acknowledgement, Connector, Mode
 from exop.runtime.channels.log import wait_for_disk
 from exop.runtime.channels.queue import Waiting
-from exop.runtime.channels.wire import ITEMS, Buffer, Event, Frame, Progress, Wire
-from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, count_items
+from exop.runtime.channels.wire import (
+    ITEMS,
+    MOST_BYTES,
+    MOST_ITEMS,
+    MOST_OF_EVENT,
+    Buffer,
+    Event,
+    Frame,
+    Progress,
+    Wire,
+    size_of,
+)
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Unwind, count_items
 
 if TYPE_CHECKING:
     from exop.runtime.channels.spill import Spill
 
 #: The least number of seconds between two items that their pushers send; the sender thread sends others, in batches.
 SEPARATE: Final = 0.0001
+#: The bytes from which on an event counts with them, and not only as an item.
+_LARGE: Final = 4096
 #: The attributes of an outbox that belong to its epoch.
 _EVENTS: Final = (
     *("epoch", "state", "_reason", "_unnumbered", "_kept", "_again", "_first", "_next", "_done", "_credit", "_skip"),
-    *("_extra", "_idle", "_inbox", "_restored", "_captured", "_covered"),
+    *("_extra", "_bytes", "_idle", "_inbox", "_restored", "_captured", "_covered"),
 )
 
 
@@ -73,6 +86,7 @@ class Outbox(Connector):
         self._first = self._next = self._done = self._credit = self._skip = 0
         self._captured = self._covered = 0  # the events before it are in a checkpoint
         self._extra = 0  # items of lists beyond the first of each
+        self._bytes = 0  # of large events in memory
         self._idle = False
         self._sent_at = 0.0  # the time of the last item that its pusher sent
         self._inbox: str | None = None  # the incarnation of the inbox
@@ -115,30 +129,37 @@ class Outbox(Connector):
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Return the entry that encodes and stores; an outbox has no consumers on its platform."""
         # Imported lazily, here and below: only remote connectors need the encoding.
-        from exop.runtime.channels.frame_body import batch_event, control_event, item_event
+        from exop.runtime.channels.frame_body import checked, control_event, item_event, pieces
 
         add, clock = self._add, time.monotonic
 
-        def taking(method: Method, encode: Callable[[Any, float], Event]) -> Callable[[Any], None]:
-            def take(payload: Any) -> None:
-                add(encode(payload, clock()), method, payload)
+        def push(item: Any) -> None:
+            event = item_event(item, clock())
+            add(checked(event) if len(event.data) > MOST_BYTES else event, "push", item)
 
-            return take
+        def push_batch(batch: Any) -> None:
+            events = [*pieces(batch, clock())]  # encoded first: the batch is refused as a whole
+            for place, (event, part) in enumerate(events):
+                try:
+                    add(event, "push_batch", part)
+                except Unwind as unwound:
+                    unwound.then(entry, "push_batch", [rest for _, rest in events[place + 1 :]])
+                    raise
 
-        push, push_batch = taking("push", item_event), taking("push_batch", batch_event)
-        entry = self._entry = Entry(push, push_batch, taking("control", control_event), store=self.store)
+        def control(mark: Any) -> None:
+            add(control_event(mark, clock()), "control", mark)
+
+        entry = self._entry = Entry(push, push_batch, control, store=self.store)
         return entry
 
     def _add(self, event: Event, method: Method, payload: Any) -> None:
-        if not event.events:
-            return
         if self._disk is not None:
             try:
                 self._add_or_spill(self._disk, event)
             except StateError as problem:
                 wait_for_disk(self, problem, InFlight(self._entry, method, payload))
             return
-        full = (depth := self._in_memory) and depth + event.events > self.capacity
+        full = (depth := self._in_memory) and (depth + event.events > self.capacity or self._is_heavy)
         if full and not isinstance(payload, EndOfStream):
             self._wait_for_room(event.events)
         self._append(event, here=event.form == ITEMS and event.at - self._sent_at > SEPARATE)
@@ -146,8 +167,7 @@ class Outbox(Connector):
             self._wait_for_room()
 
     def _append(self, event: Event, *, here: bool = False) -> None:
-        if event.events != 1:
-            self._grow(event.events - 1)
+        self._grow([event])
         self._unnumbered.append(event)
         if self._idle:
             self._sent_at = event.at if here else self._sent_at
@@ -155,7 +175,7 @@ class Outbox(Connector):
 
     def _add_or_spill(self, spill: Spill, event: Event, *, waits: bool = True) -> None:
         with self._spilling:
-            if not spill.events and self._in_memory < self.capacity:
+            if not spill.events and self._in_memory < self.capacity and not self._is_heavy:
                 self._append(event)
                 return
             spill.append(event, waits=waits)
@@ -167,20 +187,31 @@ class Outbox(Connector):
     def store(self, method: Method, payload: Any) -> None:
         """Store an in-flight item without waiting for room."""
         try:
-            event = _event(method, payload)
-            if self._disk is not None:
-                self._add_or_spill(self._disk, event, waits=False)
-            else:
-                self._append(event)
+            for event in _events(method, payload):
+                if self._disk is not None:
+                    self._add_or_spill(self._disk, event, waits=False)
+                else:
+                    self._append(event)
         except NotStorable as problem:
             self.dropped += count_items(method, payload)
             logger("exop.runtime").error(
                 "an item cannot be sent; it is dropped", channel=self.name, problem=str(problem)
             )
 
-    def _grow(self, items: int) -> None:
-        with self._lock:
-            self._extra += items
+    def _grow(self, events: Iterable[Event], sign: int = 1) -> None:
+        """Count what events are more than one item each, or with -1 no longer are."""
+        items = size = 0
+        for event in events:
+            items += event.events - 1
+            size += one if (one := size_of(event)) >= _LARGE else 0
+        if items or size:
+            with self._lock:
+                self._extra += sign * items
+                self._bytes += sign * size
+
+    @property
+    def _is_heavy(self) -> bool:
+        return self._bytes >= MOST_OF_EVENT
 
     def _wake(self, *, here: bool = False) -> None:
         self._idle = False
@@ -198,7 +229,7 @@ class Outbox(Connector):
 
     def _has_room(self, size: int) -> bool:
         depth = self.depth
-        return self.left or not depth or (self.mode != "sync" and depth + size <= self.capacity)
+        return self.left or not depth or (self.mode != "sync" and depth + size <= self.capacity and not self._is_heavy)
 
     # Sending: called by the threads of the wire.
 
@@ -226,9 +257,9 @@ class Outbox(Connector):
         group = [self._number()]
         if event.form == ITEMS:
             size -= len(event.data)
-            while size > 0 and self._next < limit:
+            while size > 0 and self._next < limit and len(group) < MOST_ITEMS:
                 one = self._peek()
-                if one is None or one.form != ITEMS or one.head != event.head:
+                if one is None or one.form != ITEMS or one.head != event.head or len(one.data) > MOST_BYTES:
                     break
                 size -= len(one.data)
                 group.append(self._number())
@@ -255,9 +286,9 @@ class Outbox(Connector):
         """Take events from the disk, as far as there is room for them."""
         with self._spilling:
             try:
-                while spill.events and self._in_memory < self.capacity:
+                while spill.events and self._in_memory < self.capacity and not self._is_heavy:
                     found = spill.take(time.monotonic())
-                    self._grow(sum(event.events - 1 for event in found))
+                    self._grow(found)
                     self._unnumbered.extend(found)
             except StateError as problem:
                 self.trouble = str(problem)
@@ -331,8 +362,7 @@ class Outbox(Connector):
         while self._kept and self._first + self._kept[0].events <= self._done:
             gone = self._kept.popleft()
             self._first += gone.events
-            if gone.events != 1:
-                self._grow(1 - gone.events)
+            self._grow([gone], -1)
 
     def _note_loss(self, progress: Progress, *, ours: bool) -> None:
         self.state, self._reason = LOST, ""
@@ -352,8 +382,8 @@ class Outbox(Connector):
 
     def put_first(self, entries: list[Waiting]) -> None:
         """Insert entries before those that were never sent."""
-        events = [_event(method, payload) for method, payload in entries]
-        self._grow(sum(event.events - 1 for event in events))
+        events = [event for method, payload in entries for event in _events(method, payload)]
+        self._grow(events)
         with self._turn:
             self._unnumbered.rotate(-self._again)
             self._unnumbered.extendleft(reversed(events))
@@ -368,7 +398,7 @@ class Outbox(Connector):
             self._unnumbered.clear()
             self._kept.clear()
             self._first, self._again = self._next, 0
-            self._extra, self._covered = 0, min(self._covered, self._next)
+            self._extra, self._bytes, self._covered = 0, 0, min(self._covered, self._next)
         return found
 
     @property
@@ -409,7 +439,8 @@ class Outbox(Connector):
             self._kept = deque(Event(events, form, head, data, now) for events, form, head, data in held["events"])
             self._first = self._next = held["first"]
             self._next += sum(event.events for event in self._kept)
-            self._extra = sum(event.events - 1 for event in self._kept)
+            self._extra = self._bytes = 0
+            self._grow(self._kept)
             self._done, self._inbox, self._restored = held["done"], held["inbox"], True
             if self._disk is not None and "spilled" in held:
                 self._disk.restore(held["spilled"])
@@ -451,7 +482,7 @@ class Outbox(Connector):
         }
 
 
-def _event(method: Method, payload: Any) -> Event:
-    from exop.runtime.channels.frame_body import event_of
+def _events(method: Method, payload: Any) -> list[Event]:
+    from exop.runtime.channels.frame_body import events_of
 
-    return event_of(method, payload, time.monotonic())
+    return [event for event, _ in events_of(method, payload, time.monotonic())]

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from exop.errors import StateError, StoredStateError
-from exop.runtime.channels.wire import Event
+from exop.runtime.channels.wire import MOST_BYTES, Event, size_of
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.segment import DISK, Files
 
-#: The number of pushes that are read from the disk at once.
+#: The number of pushes that are read from the disk at once, if they are small.
 AHEAD: Final = 256
 
 
@@ -34,6 +34,7 @@ class Spill:
         self._captured = self._next, self._next
         self._durable = False
         self._behind: list[Event] = []
+        self._largest = MOST_BYTES  # the bytes of the largest event, of which the log may have some from before
         self.events = 0
 
     def append(self, event: Event, *, waits: bool = True) -> None:
@@ -51,23 +52,23 @@ class Spill:
             if waits:
                 raise
             self._behind.append(event)
+        self._largest = max(self._largest if self.events else 1, size_of(event))
         self.events += event.events
 
-    def read(self, now: float, most: int | None = None) -> list[Event]:
-        """Return the next events, at most those of *most* pushes; raise `StateError` if they cannot be read."""
-        end = self._log.end if most is None else min(self._log.end, self._next + most)
-        found = [
-            Event(one, form, head, data, now)
-            for rows in self._log.read(self._next, end)
-            for one, form, head, data in rows
-        ]
-        return [*found, *self._behind] if most is None else found or list(self._behind)
+    def read(self, now: float) -> list[Event]:
+        """Return all events; raise `StateError` if they cannot be read."""
+        return [*self._read(now, self._log.end), *self._behind]
+
+    def _read(self, now: float, end: int) -> list[Event]:
+        rows = (row for rows in self._log.read(self._next, end) for row in rows)
+        return [Event(events, form, head, data, now) for events, form, head, data in rows]
 
     def take(self, now: float) -> list[Event]:
         """Take out the next events; raise `StateError` if they cannot be read."""
-        found, end = self.read(now, AHEAD), min(self._log.end, self._next + AHEAD)
+        end = min(self._log.end, self._next + max(1, min(AHEAD, MOST_BYTES // self._largest)))
+        found = self._read(now, end)
         if end == self._next:
-            self._behind = []
+            found, self._behind = self._behind, []
         self._next = end
         self.events -= sum(event.events for event in found)
         if not self._durable:
@@ -96,7 +97,7 @@ class Spill:
             problem = f"it holds the rows {self._log.start} to {self._log.end}, and the checkpoint counts {held}"
             raise StoredStateError(what=f"the log {self._log.folder}", problem=problem, cure="put its files back")
         self._log.cut(held["end"])
-        self._next, self.events = held["start"], held["events"]
+        self._next, self.events, self._largest = held["start"], held["events"], MOST_BYTES
 
     def committed(self) -> None:
         """Drop the rows that the checkpoint does not need, and settle the others; later ones are pushed again."""

@@ -8,7 +8,7 @@ inbox reports the number of the next event that it needs, and the outbox sends a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from exop.runtime.channels.inbox import Inbox
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = bytes | bytearray | memoryview
 #: The forms of the body of a frame.
 ITEMS, LIST, COLUMNS, CONTROL = range(4)
+#: Items and bytes of a list, or of several single items in a frame, and rows of a record batch. An outbox sends more in
+#: several frames, and an inbox refuses a frame with more by its header.
+MOST_ITEMS, MOST_BYTES, MOST_ROWS = 2**16, 4 * 2**20, 2**24
+#: Bytes of one event. With as many in memory, the pushers of an outbox wait; with twice as many, an inbox refuses more.
+MOST_OF_EVENT: Final = 256 * 2**20
 
 
 class Frame(NamedTuple):
@@ -51,6 +56,11 @@ class Event(NamedTuple):
     head: bytes
     data: Any
     at: float
+
+
+def size_of(event: Event) -> int:
+    """Return about how many bytes an event takes."""
+    return len(event.data) if isinstance(event.data, bytes) else int(event.data.nbytes)
 
 
 class Progress(NamedTuple):

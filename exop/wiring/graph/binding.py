@@ -389,7 +389,9 @@ class CatchUp:
             known = deployment.joined if name in deployment.merges else {}
             found.ended[name] = over = [one for one in _ended(deployment, edges) if known.get(one) != name]
             merge = deployment.merges.get(name)
-            if edges and merge is not None and name not in coming and merge.due_with([edge.name for edge in edges], over):
+            if merge is None or not edges or name in coming:
+                continue
+            if merge.due_with([edge.name for edge in edges], over):
                 found.merges[name if graph.channels[name].buffered else ids.input_queue(name)] = merge
         there = {*(edge.queue(name) for name, edge in graph.fed), *map(ids.input_queue, graph.channels)}
         # A port that pulls knows its earlier queues itself.
