@@ -198,6 +198,8 @@ class Component(Lifecycle):
 
     def begin(self) -> None:
         """Start the driver of the slet, if it has one. Called when all slets are open and bound."""
+        if isinstance(self.driver, ThreadDriver) and self.over and self.driver.end_thread():
+            return  # what is posted to it later starts its thread
         if isinstance(self.driver, (ThreadDriver, EngineDriver)) and (self.driver.filled or not self.over):
             self.driver.start()
             if self.tie is not None:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from exop.errors import PlanError
 from exop.hosts.moves.ahead import Ahead, free
 from exop.hosts.moves.transfer import Rest, Transfer
+from exop.model.items import EndOfStream
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import node_at
 from exop.model.slets.relay import RELAY
@@ -24,6 +25,7 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.wire import Event, Frame
 from exop.runtime.dataflow.batches import cut
 from exop.runtime.dataflow.entry import InFlight, Method, count_items, placeholder, unpacked
+from exop.runtime.lifecycle import Event as Happened
 from exop.runtime.lifecycle import State
 from exop.wiring.changes.arrivals import Arrival, Queued, departed, dumped, landing, left_at, queued
 from exop.wiring.changes.change import Change
@@ -174,6 +176,9 @@ class Handing:
                     waits += map(unpacked, queue.take(max(1, queue.depth)))
                 for method, payload in waits:
                     outbox.store(method, payload)
+                    if isinstance(payload, EndOfStream) and component.allows(Happened.END):
+                        component.ended.add("item")
+                        component.on(Happened.END)
 
     def _check_groups(self) -> None:
         """Refuse to part the rest of a batch from the group that shares it, whose members it has not reached yet."""

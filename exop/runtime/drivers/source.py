@@ -75,7 +75,7 @@ class ThreadDriver(Driver):
             before.join()  # only one thread at a time runs a driver
         with acting_as(self):
             try:
-                self._keep_running(run or self.run)  # `_leave` has set `left`; a later prompt may have reset it
+                self._keep_running(run or self.run)  # `end_thread` has set `left`; a later prompt may have reset it
             except BaseException as error:  # noqa: BLE001 (a defect after which no component can be resumed)
                 self._note_crash(error)
                 self.left = True
@@ -88,7 +88,7 @@ class ThreadDriver(Driver):
         while True:
             try:
                 run()
-                while not self._leave():
+                while not self.end_thread():
                     self.busy = True
                     self.stand_by()
             except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
@@ -108,7 +108,7 @@ class ThreadDriver(Driver):
             self.crash = error
             logger("exop.runtime").error("a driver has crashed", driver=self.name, exc_info=error)
 
-    def _leave(self) -> bool:
+    def end_thread(self) -> bool:
         """End the thread, unless another thread has posted items meanwhile."""
         with self._flags:
             self.left = not self.filled

@@ -389,7 +389,7 @@ class Worker(ThreadDriver):
         self.held_by = None  # these items were processed, or assigned to another driver
         taken = 0
         while taken < TURN or not self._pool.crowded:
-            if (self.ending or self.retired) and self.empty and self._leave():
+            if (self.ending or self.retired) and self.empty and self.end_thread():
                 self._quit()
                 return False
             if not (moved := sum(self._drain(queue) for queue in self.queues)):
