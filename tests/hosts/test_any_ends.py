@@ -1,0 +1,224 @@
+"""Finite streams that wait, with their ends, before a suspended slet, move between any hosts: the end comes last."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop import Application, EndOfStream, InputPort, Slet, input_port, slet
+from exop.errors import PlanError
+from exop.model.meshes.mesh import Mesh
+from exop.runtime.channels.queue import QueueChannel
+from exop.wiring.changes import change as changing
+from exop.wiring.graph import binding
+from tests.change.tools import Position, suspended
+from tests.hosts.moving import APP, Hosts, hosts
+from tests.hosts.test_any_moves import is_possible
+from tests.rig import eventually
+
+HOSTS = ("h1", "h2", "h3")
+#: The number of each stream on which the slet is suspended.
+STOP = 5
+#: Refusals that leave everything as it was: an ended source that would feed a stream that has ended, and two kinds of
+#: hosts or groups that would have to be parted.
+REFUSED = ("the stream has ended at", "would be lost", "would both hand over")
+
+
+@slet
+def upto(position: Position, *, to: int = 100, tag: int = 0) -> Iterator[int]:
+    """Emit 1, 2, 3, … up to *to*, each with a tag as its last digit."""
+    while position.number < to:
+        position.number += 1
+        yield position.number * 10 + tag
+
+
+def slets(bad: list[bool], seen: list[Any]) -> tuple[Any, ...]:
+    """A slet that fails as long as something is bad, as one that is fed and one that pulls; and what follows it."""
+
+    def checked(x: int) -> int:
+        if bad and x // 10 == STOP:
+            raise ValueError("not now")
+        return x
+
+    @slet
+    def pushed(x: int) -> int:
+        return checked(x)
+
+    @slet
+    def pulled(x: InputPort[int]) -> Iterator[int]:
+        for one in x:
+            yield checked(one)
+
+    class Tells(Slet, name="tells"):
+        @input_port
+        def x(self, x: int | EndOfStream) -> None:
+            """Note items and the end in the order in which they come."""
+            seen.append(x)
+
+    return pushed, pulled, Tells
+
+
+class Ends:
+    """One application: one or two sources, a queue, log or direct channel, the slet that is suspended, and a sink."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = chance = random.Random(seed)
+        self.bad, self.seen, self.history = [True], list[Any](), list[str]()
+        self.sources, self.to = chance.choice((1, 1, 2)), chance.choice((7, 30, 100, 200))
+        self.slets = slets(self.bad, self.seen)
+
+    def channel(self, app: Application, name: str, *, durable: bool) -> Any:
+        """A channel of any kind and size; the log of a durable application does not move."""
+        chance = self.chance
+        kind = chance.choice(("queue", "queue", "direct", *(() if durable else ("log",))))
+        settings: dict[str, Any] = {"capacity": chance.choice((4, 32, 300))} if kind == "queue" else {}
+        host = None if kind == "direct" else chance.choice(HOSTS)
+        connector = {"capacity": chance.choice((8, 64, 1024)), "ack": chance.choice(("received", "done"))}
+        return app.channel(name, kind, host=host, connector=connector, **settings)
+
+    def mesh(self, *, durable: bool) -> Mesh:
+        """Everything at any host."""
+        app, chance = Application(APP), self.chance
+        if durable:
+            app.durable(every=chance.choice((0.05, 3600)))
+        waits, follows = (self.channel(app, name, durable=durable) for name in ("waits", "follows"))
+        for tag in range(self.sources):
+            app.on(chance.choice(HOSTS)).add(f"source{tag}", upto, to=self.to, tag=tag, out=waits)
+        pushed, pulled, tells = self.slets
+        app.on(chance.choice(HOSTS)).add("fragile", chance.choice((pushed, pulled)), x=waits, out=follows)
+        app.on(chance.choice(HOSTS)).add("tells", tells, x=follows)
+        return app.build()
+
+    def moved(self, mesh: Mesh) -> Mesh:
+        """The mesh with some of its nodes and channels at other hosts."""
+        channels = [name for name, channel in mesh.channels.items() if channel.kind != "direct"]
+        for name in self.chance.sample([*mesh.nodes, *channels], self.chance.randint(1, 3)):
+            there = (mesh.nodes.get(name) or mesh.channels[name]).host or "h1"
+            to = self.chance.choice([host for host in HOSTS if host != there])
+            self.history.append(f"{name}: {there} to {to}")
+            mesh = mesh.move(name, to=to)
+        return mesh
+
+    def run(self, there: Hosts, *, durable: bool) -> None:
+        """Move what waits again and again; then let the slet go on: everything comes, and the end comes last."""
+        there.home.apply(mesh := self.mesh(durable=durable))
+        self.history.append(mesh.to_toml())
+
+        def fragile() -> None:
+            suspended(there.platforms[there.home.mesh(APP).node("fragile").host or "h1"], APP, "fragile")
+
+        for _ in range(self.chance.randint(1, 5)):
+            fragile()
+            before = there.home.mesh(APP)
+            if not is_possible(before, after := self.moved(before)):
+                continue
+            try:
+                there.home.apply(after)
+            except PlanError as refused:
+                if not any(words in str(refused) for words in REFUSED):
+                    raise
+        fragile()
+        self.bad.clear()
+        there.home.resume(APP, "fragile")
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
+        *items, last = self.seen
+        assert isinstance(last, EndOfStream)
+        for tag in range(self.sources):
+            mine = [one for one in items if not isinstance(one, EndOfStream) and one % 10 == tag]
+            assert mine == [number * 10 + tag for number in range(1, self.to + 1)]
+        assert len(items) == self.sources * self.to
+
+
+#: Seconds for the end; planted mistakes are noticed earlier.
+PATIENCE = 60.0
+
+
+def campaign(seed: int, state: Path | None = None) -> None:
+    """Make and check one application."""
+    ends = Ends(seed)
+    try:
+        with hosts(*HOSTS, slets=(upto, *ends.slets), state=state) as there:
+            ends.run(there, durable=state is not None)
+    except BaseException as problem:
+        problem.add_note("\n".join([f"EXOP_STRESS=1:{seed}", *ends.history, f"{len(ends.seen)} have come"]))
+        raise
+
+
+@pytest.mark.parametrize("seed", [145, 290, 3015])
+def test_any_ends(seed: int) -> None:
+    """The suspended slet gets each item of each stream, and the end once behind all."""
+    campaign(seed)
+
+
+@pytest.mark.parametrize("seed", [236])
+def test_any_ends_of_durable_applications(tmp_path: Path, seed: int) -> None:
+    """The same with checkpoints in the cuts."""
+    campaign(seed, tmp_path)
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_any_ends_for_long(tmp_path: Path) -> None:
+    """The same with as many seeds as the time allows, every second one durable."""
+    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
+    until = time.monotonic() + float(seconds)
+    for seed in count(int(first or 0)):
+        if time.monotonic() > until:
+            break
+        campaign(seed, tmp_path / str(seed) if seed % 2 else None)
+
+
+@pytest.mark.parametrize("acks", ["received", "done"])
+def test_the_end_does_not_overtake_a_full_queue(acks: str) -> None:
+    """A full queue moves with its suspended consumer to the host of its ended source, and the rest of its connector."""
+    ends = Ends(0)
+    pushed, _, tells = ends.slets
+    with hosts("h1", "h2", slets=(upto, *ends.slets)) as there:
+        app = Application(APP)
+        waits = app.channel("waits", "queue", capacity=20, host="h2", connector={"ack": acks})
+        app.add("source0", upto, to=100, out=waits)
+        app.add("tells", tells, x=app.on("h2").add("fragile", pushed, x=waits))
+        there.home.apply(app.build())
+        suspended(there.platforms["h2"], APP, "fragile")
+        eventually(lambda: there.platforms["h2"].deployment(APP).channels["waits"].depth >= 20, "it is full")
+        eventually(lambda: there.component("h1", "source0").status == "ended", "the source ends")
+        there.move("h1", "waits", "fragile")
+        ends.bad.clear()
+        there.home.resume(APP, "fragile")
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
+    assert ends.seen == [*range(10, 1001, 10), EndOfStream()]
+
+
+def invented(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newly connected port gets an end, though items for its channel come from other hosts."""
+    needed = binding.CatchUp.needed.__func__  # type: ignore[attr-defined]
+    monkeypatch.setattr(binding.CatchUp, "needed", classmethod(lambda cls, *given: needed(cls, *given[:3])))
+
+
+def left_in_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of some producers counts as that of the channel."""
+    monkeypatch.setattr(changing, "with_ends", lambda deployment, graph, coming, work: [*work])
+
+
+def filled_past_the_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes from other hosts is put in front of what waits in a queue."""
+    put_first = QueueChannel.put_first
+    monkeypatch.setattr(QueueChannel, "store", lambda self, *work: put_first(self, [work]))
+
+
+@pytest.mark.parametrize("plant", [invented, left_in_the_rest, filled_past_the_relay])
+def test_planted(monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    """Each mistake that a move could make is found."""
+    monkeypatch.setattr("tests.hosts.test_any_ends.PATIENCE", 1.0)
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_the_end_does_not_overtake_a_full_queue("done")
+        for seed in (290, 3015, 145):
+            campaign(seed)
