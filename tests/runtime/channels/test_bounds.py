@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from exop.errors import NotStorable
 from exop.model.slets.ports import PortType
-from exop.runtime.channels import frame_body, outbox as outbox_module, wire
+from exop.runtime.channels import frame_body, wire
 from exop.runtime.channels import inbox as inbox_module
+from exop.runtime.channels import outbox as outbox_module
 from exop.runtime.channels.frame_body import ARROW, BYTES, GENERAL, ROWS, SCALARS, TABLES, body_of, event_of, events_of
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
@@ -136,7 +137,7 @@ def test_a_sender_splits_what_a_receiver_would_refuse(batch: list[Any]) -> None:
 def test_a_large_record_batch_still_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch with more rows than the credit crosses whole; only one of more rows or bytes than the bound is split."""
     batch = pa.record_batch({"n": pa.array(range(200_000), pa.int64())})
-    ((event, part),) = events_of("push_batch", batch)
+    ((event, _part),) = events_of("push_batch", batch)
     there = receiving()
     body = b"".join(map(bytes, body_of([event])))
     there.admit((0, event.events, COLUMNS, len(body)))
