@@ -154,6 +154,7 @@ class Handing:
             ComponentFailed: a slet cannot emit its buffered output.
         """
         self._check_groups()
+        self._check_ends()
         self._fill_outboxes()
         for node in self.transfer.departing:
             self.change.departed(node).flush(self.change.timeout)
@@ -179,6 +180,21 @@ class Handing:
                     if isinstance(payload, EndOfStream) and component.allows(Happened.END):
                         component.ended.add("item")
                         component.on(Happened.END)
+
+    def _check_ends(self) -> None:
+        """Refuse a producer that would send items behind the end of others that a connector has."""
+        deployment, mesh = self.change.deployment, self.change.plan.after
+        producers = self.change.wiring.current(deployment).graph.producers
+        for node in self.transfer.arriving:
+            for name in mesh.node(node).outputs().values():
+                others = producers.get(name, ()) if isinstance(deployment.channels.get(name), Outbox) else ()
+                over = others and all(one.component.status is State.ENDED for one in others)
+                if over and self.change.arrived(node).status is not State.ENDED:
+                    channel, ended = name.partition(".to.")[0], " and ".join(one.name for one in others)
+                    raise PlanError(
+                        f"{node} would come behind the end of {channel!r}, since {ended} on {self.host} "
+                        f"have ended; move {node} to another host, or move the channel with it"
+                    )
 
     def _check_groups(self) -> None:
         """Refuse to part the rest of a batch from the group that shares it, whose members it has not reached yet."""

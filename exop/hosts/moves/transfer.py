@@ -148,9 +148,7 @@ class Moves:
                 [end for end in one.keys() - other.keys() if self._stays(end, connector)]
                 for one, other in ((there, now), (now, there))
             )
-            if connector.inward:  # the end of the others may be on its way, before the items of one that joins
-                joined = [*now.keys() - there.keys()] + left
-            if not joined:
+            if not (left if connector.inward else joined):
                 self._redirect(connector, left)
                 return
             self.renewed.add(key)

@@ -190,6 +190,10 @@ class Change:
         """Return the old slet of a node that departs, which is parked between the cut and the commit."""
         return next(one for one in self._old if one.node.name == node)
 
+    def arrived(self, node: str) -> Component:
+        """Return the new slet of a node that arrives."""
+        return self._successors.made[node]
+
     def arrive(self, node: str, arrival: Arrival) -> None:
         """Let an added node continue with what has come from another host; before the cut, when the old slet rests."""
         with self._turn:
