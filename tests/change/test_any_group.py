@@ -342,13 +342,13 @@ def moved_by_other_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def replayed_to_each_member(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that joins gets what a log has stored, which the other members have processed."""
-    real = binding._first_entries
+    real = binding._kept
 
     def alone(*given: Any) -> Any:
         with mock.patch.object(WiringGraph, "groups", return_value={}):
             return real(*given)
 
-    monkeypatch.setattr(binding, "_first_entries", alone)
+    monkeypatch.setattr(binding, "_kept", alone)
 
 
 def without_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
