@@ -366,8 +366,8 @@ def test_a_driver_that_is_prompted_while_it_leaves_comes_back_behind_its_former_
     threads, found = [], []
 
     class Leaving(Runs):
-        def _leave(self):
-            leaves = super()._leave()
+        def end_thread(self):
+            leaves = super().end_thread()
             if not threads:
                 threads.append(threading.current_thread())
                 self.prompt()
