@@ -187,6 +187,12 @@ class NotCommitted(CheckpointError):
     )
 
 
+class LastCheckpointFailed(CheckpointError):
+    """An application ended without its last checkpoint: `application`, `outcome`, `problem`, `unwritten`, `cure`."""
+
+    template = "{application} {outcome}, but its last checkpoint failed: {problem}; not written: {unwritten}; {cure}"
+
+
 class PluginError(ExopError):
     """A plugin, or a file with an application, could not be loaded: `plugin`, `problem`, `what`."""
 

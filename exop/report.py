@@ -60,6 +60,7 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
         "application": status["name"],
         "seconds": seconds,
         **asdict(totals),
+        "unwritten": status.get("checkpoints", {}).get("unwritten", {}),
         "rate": round((totals.items - totals.recovered) / seconds, 1) if seconds else 0.0,
         **({"error": dict(error)} if error is not None else {}),
         # The metrics are also keys of the node itself, for `app.run()["nodes"][NAME]["items_in"]` of earlier releases.

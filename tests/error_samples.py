@@ -88,6 +88,19 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"application": "lr", "problem": "the disk is full", "cure": "make room"},
         "lr: no checkpoint was taken: the disk is full; the application runs on; make room",
     ),
+    "LastCheckpointFailed": (
+        {
+            "application": "app",
+            "outcome": "has finished",
+            "problem": "no room on the disk",
+            "unwritten": "3 items of rows",
+            "cure": "repair that, and wait again",
+        },
+        (
+            "app has finished, but its last checkpoint failed: no room on the disk; not written: 3 items of rows; "
+            "repair that, and wait again"
+        ),
+    ),
     "NotCommitted": (
         {"application": "lr", "node": "write", "problem": "database is locked"},
         (

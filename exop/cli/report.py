@@ -34,6 +34,7 @@ _FAILURES: Final = (
     errors.CallTimeout,
     errors.ChannelClosed,
     errors.ChannelFull,
+    errors.LastCheckpointFailed,
 )
 #: Errors of a slet's environment that a user can repair: a file, a permission, a free port.
 _ENVIRONMENT: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)

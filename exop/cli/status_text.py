@@ -54,8 +54,16 @@ def attention_lines(status: Facts, *, brief: bool = False) -> Iterator[str]:
             yield f"{status['name']}.{name}: {facts['trouble']}"
     yield from beside_lines(status)
     yield from host_lines(status)
-    if trouble := status.get("checkpoints", {}).get("trouble"):
-        yield f"{status['name']}: no checkpoints: {trouble}"
+    yield from checkpoint_lines(status)
+
+
+def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:
+    """Yield a line for each host on which the last *failures* checkpoints of an application have failed."""
+    for where, one in [(f" on {host}", one) for host, one in status.get("hosts", {}).items()] or [("", status)]:
+        found = one.get("checkpoints", {})
+        if found.get("trouble") and found.get("failing", 1) >= failures:
+            held = ", ".join(f"{number(items)} items of {node}" for node, items in found.get("unwritten", {}).items())
+            yield f"{status['name']}: no checkpoints{where}: {found['trouble']}{held and f'; not written: {held}'}"
 
 
 def host_lines(status: Facts) -> Iterator[str]:

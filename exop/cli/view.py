@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from exop.cli.report import say
-from exop.cli.status_text import attention_lines, error_lines, host_lines, state_text
+from exop.cli.status_text import attention_lines, checkpoint_lines, error_lines, host_lines, state_text
 from exop.cli.text import columns, number, pairs, pause, seconds
 from exop.logs import is_json, logger
 from exop.report import Totals
@@ -391,7 +391,7 @@ def print_summary(report: Mapping[str, Any]) -> None:
         return
     say(text)
     say(plain(tables(Rates().section(status), RUN)))
-    for line in error_lines(status):
+    for line in (*error_lines(status), *checkpoint_lines(status)):
         say(f"  {line}")
     for line, figures in own_lines(status):
         say(f"  {line}: {pairs(figures)}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from exop.cli.options import OnFailure
 from exop.cli.report import DONE, FAILED, LETTERS, Stopping, say
 from exop.cli.view import View
-from exop.errors import ComponentFailed, ExopError, UnknownName
+from exop.errors import ComponentFailed, ExopError, LastCheckpointFailed, UnknownName
 from exop.logs import is_json, logger
 from exop.report import Totals
 from exop.safe_repr import error_text, safe_repr
@@ -49,7 +49,7 @@ class Watch:
     stopping: Stopping
     policy: OnFailure
     drain_timeout: float
-    error: ComponentFailed | None = None
+    error: ComponentFailed | LastCheckpointFailed | None = None
     outcome: Outcome = "finished"
     dead: int = 0
     late: bool = False
@@ -117,6 +117,9 @@ class Watch:
             return True
         except ComponentFailed as error:
             return self._failed(error)
+        except LastCheckpointFailed as error:
+            self.error, self.outcome = error, "failed"
+            return True
         return self._asked_to_stop()
 
     def _failed(self, error: ComponentFailed) -> bool:

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from exop.errors import (
     ComponentFailed,
     ExopError,
+    LastCheckpointFailed,
     PeerRefused,
     PeerUnreachable,
     PlanError,
+    RemotingError,
     StaleMesh,
     StateError,
     UnknownName,
@@ -32,6 +34,7 @@ from exop.hosts.protocol.participant import Participant
 from exop.hosts.supply import LEAVING, Archives, platform_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE
+from exop.runtime.durable.durability import last_checkpoint
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.supervision.interrupts import held
 from exop.wiring.changes.executor import finished
@@ -216,7 +219,11 @@ class Federation:
             return found.finished
 
         with self._news:
-            return self._news.wait_for(over, timeout)
+            done = self._news.wait_for(over, timeout)
+        if done and found.mesh.durable is not None:
+            with last_checkpoint(application), suppress(RemotingError):  # a host that is away takes it by itself
+                self.checkpoint(application)
+        return done
 
     def end(self, application: str) -> None:
         """End the sources of an application, on all hosts."""
@@ -449,7 +456,7 @@ class Federation:
         if not machines.removal.acquire(blocking=False):
             return  # another thread removes it, and its slets and channels still go
         try:
-            with suppress(StateError):  # else it is not reported as removed, and the home asks again
+            with suppress(StateError, LastCheckpointFailed):  # it is not reported as removed: the home asks again
                 if known is not None:
                     self._removed(application, notice.timeout)
                 self.exchange.send(notice.sender, application, messages.Report(self.name, gone=True))
@@ -459,9 +466,11 @@ class Federation:
     def _removed(self, application: str, timeout: float) -> bool:
         """Remove the fragment of this platform; return whether its threads have ended in time."""
         left = True
-        with suppress(UnknownName):  # it has no nodes here
-            left = self._local.remove(application, timeout)
-        self._forget(application)  # last: a fragment that is not known is not removed when the home asks again
+        try:
+            with suppress(UnknownName):  # it has no nodes here
+                left = self._local.remove(application, timeout)
+        finally:  # it is removed, even if its sinks cannot write what they hold
+            self._forget(application)  # last: a fragment that is not known is not removed when the home asks again
         return left
 
     def tick(self) -> None:

@@ -18,7 +18,6 @@ from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import NOTHING
 from exop.runtime.conditional_updates import AppliedUpdate
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.history import CALLER
 from exop.runtime.supervision.interpreter import uncollected
@@ -78,8 +77,6 @@ class FragmentChange(Participant):
             if do.step == "cut":
                 with uncollected():
                     return self._cut(do, turn)
-            if do.step == "hold":
-                self._reserve_checkpoint(turn)
             super()._do(do, turn)
             if do.step == "prepare" and self._handing is not None:
                 self._handing.copy_ahead()
@@ -104,31 +101,29 @@ class FragmentChange(Participant):
             self._here.running.checkpoints.tell(change.deployment)
             self._checkpoint = self._taker.prepare(target, change.in_flight())
             checkpoint = store.checkpoints.changes(self._checkpoint.snapshot, anew=self._began)
-        self.restart = Restart(self._known(target.revision).stored(), target.to_toml(), self._began, checkpoint)
+        stored = target if checkpoint is not None else change.stored
+        self.restart = Restart(self._known(target.revision).stored(), stored.to_toml(), self._began, checkpoint)
         return handed
 
-    def _reserve_checkpoint(self, turn: ExitStack) -> None:
+    def _reserve(self, change: Change, turn: ExitStack) -> None:
         """In a durable application, take no checkpoint but that of the cut, which parks all drivers, until the end.
 
         That checkpoint is a part of the vote. A host that is started again begins with it if the plan is committed:
         what has left or come stands in no other checkpoint. It is not possible if an engine is replaced, since what is
         inside is not known: if nothing moves, a restart makes the change again, as in an application on one host.
         """
-        running, change, name = self._here.running, self.change, self.application
-        if change is None or (taker := running.checkpoints.taker(change.deployment)) is None:
+        running, name = self._here.running, self.application
+        if (taker := running.checkpoints.taker(change.deployment)) is None:
             return
         leaving = (step.node for step in change.plan.steps if step.verb in ("replace", "remove"))
         if self._handing is None and any(change.deployment.components[node].tie is not None for node in leaving):
+            super()._reserve(change, turn)
             return
         known = self._here.known.get(name)
         if known is not None and running.store is not None and running.store.checkpoints.revision(name) < known.base:
             taker.take()  # that of the cut of the last plan could not be written
-        turn.enter_context(taker.reserved())
-        self._taker = taker
-        change.parks_all = True
-        sources = (driver for driver in change.deployment.drivers() if isinstance(driver, SourceDriver))
-        change.pause.outside |= {*sources}
         change.before_cut.insert(0, partial(_flush, change))  # followers process this, too
+        self._taker = running.changes.reserve(change, turn, always=True)
 
     def _undo_at_close(self) -> None:
         if self._taker is not None and self._checkpoint is not None:

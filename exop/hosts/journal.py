@@ -65,8 +65,9 @@ class Journal:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        for statement in filter(str.strip, _TABLES.split(";")):
-            database.connection.execute(statement)
+        with database.transaction(sealed=False) as connection:
+            for statement in filter(str.strip, _TABLES.split(";")):
+                connection.execute(statement)
 
     def record(self, application: str, entry: JournalEntry, content: dict[str, Any] | None = None) -> None:
         """Append a record, durably. At a commit, *content* is what is known of the application from then on.

@@ -21,9 +21,11 @@ from exop.model.meshes.conditional_updates import (
     applied,
     node_names,
     read_condition,
+    still_pending,
     without,
 )
 from exop.model.meshes.diff import difference
+from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ConditionalUpdate
 from exop.model.slets.ports import PortType
@@ -67,12 +69,15 @@ class UpdateLog:
     Attributes:
         applied: The updates that took effect, the latest last.
         pending: The pending updates of each component and channel, possibly including removed ones.
+        stored: The mesh to store: with the updates pending that have taken effect since the last checkpoint, since a
+            restart begins there, and they take effect again at the same items.
         news: Events to log; `on_news` is called for new ones, so that no driver waits for a log.
     """
 
     def __init__(self, deployment: Deployment) -> None:
         self.applied: deque[AppliedUpdate] = deque(maxlen=KEPT)
         self.pending: dict[Component | Channel, PendingUpdates] = {}
+        self.stored = deployment.mesh
         self.news: deque[tuple[str, dict[str, Any]]] = deque()
         self.on_news: Callable[[], object] = bool
         self.deployment = deployment
@@ -101,8 +106,25 @@ class UpdateLog:
             after = one.to_mesh(deployment.mesh).at(one.revision)
             deployment.trace(after, difference(deployment.mesh, after))
             deployment.mesh = after
+            if after.durable is None:
+                self.stored = after
+            elif one.dropped and one.update in getattr(self.stored, one.section)[name].pending:
+                self.stored = one.to_mesh(self.stored)
         outcome = "could not take effect" if one.dropped else "took effect"
         self.report(f"a conditional update {outcome}", place=name, update=text)
+
+    def to_store(self, after: Mesh) -> Mesh:
+        """Return the mesh to store when the mesh is edited into *after*, while no update can take effect."""
+        stored, now = self.stored, self.deployment.mesh
+        if after.durable is None:
+            return after
+
+        def merged(old: Mapping[str, Place], before: Mapping[str, Place], new: Mapping[str, Place]) -> dict[str, Place]:
+            names = [name for name in touched(old, before) if name in old and name in new]
+            return {name: still_pending(old[name], before[name], new[name]) for name in names}
+
+        nodes = merged(stored.nodes, now.nodes, after.nodes)
+        return after.edited(nodes, merged(stored.channels, now.channels, after.channels))
 
     def report(self, event: str, **facts: Any) -> None:
         """Add an event to the news."""

@@ -10,7 +10,16 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import CheckpointError, ExopError, LifecycleError, PlanError, StateError, StillOpening, UnknownName
+from exop.errors import (
+    CheckpointError,
+    ExopError,
+    LastCheckpointFailed,
+    LifecycleError,
+    PlanError,
+    StateError,
+    StillOpening,
+    UnknownName,
+)
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.diff import difference
@@ -25,7 +34,7 @@ from exop.runtime.history import History
 from exop.runtime.lifecycle import Event, refused
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.wiring.changes.channels import check_channels
-from exop.wiring.changes.conditional_updates import caught_up, follow_updates, pending_again
+from exop.wiring.changes.conditional_updates import caught_up, follow_updates
 from exop.wiring.changes.executor import Changes, finished
 from exop.wiring.changes.plan import Plan, Step, make_plan, remarks_on
 from exop.wiring.changes.rebuild import check_rebuilds
@@ -188,7 +197,7 @@ class Applications:
         edited, problem = mesh, None
         if stored.revision > snapshot.revision:
             try:
-                edited = pending_again(mesh, Mesh.from_toml(stored.topology, self._catalog.slets))
+                edited = Mesh.from_toml(stored.topology, self._catalog.slets)
             except ExopError as error:
                 problem = error
         again = edited != mesh
@@ -245,8 +254,11 @@ class Applications:
             deployment = self.get(application)
             if self.store is not None:  # first: if it cannot be forgotten, it runs on
                 self.store.set_active(application, active=False)
-        self.checkpoints.last(deployment, timeout, removed=True)
-        problem: StateError | None = None
+        problem: ExopError | None = None
+        try:
+            self.checkpoints.last(deployment, timeout, removed=True)
+        except LastCheckpointFailed as unwritten:
+            problem = unwritten
         with self._turn:
             if self.deployed.get(application) is not deployment:  # another thread removes it
                 return deployment.wait(timeout)
@@ -256,7 +268,7 @@ class Applications:
                 if self.store is not None:
                     self.store.forget(application)
             except StateError as error:
-                problem = error
+                problem = problem or error
         try:
             left = self.undeploy(deployment, timeout)
         finally:
@@ -266,7 +278,11 @@ class Applications:
         return left
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished; `False` when *timeout* seconds were not enough."""
+        """Wait until an application has finished; `False` when *timeout* seconds were not enough.
+
+        Raises:
+            LastCheckpointFailed: it has finished, and its end cannot be stored.
+        """
         begin = time.monotonic()
         if application in self._manager.opening:
             turn = self.changes.turns[application]
@@ -275,7 +291,8 @@ class Applications:
             turn.release()
         left = None if timeout is None else timeout - (time.monotonic() - begin)
         done = self.get(application).wait(left)
-        if done and self.store is not None and self.checkpoints.end_is_stored(application):
+        if done and self.store is not None:
+            self.checkpoints.store_end(application)
             self._set_inactive(application)
         return done
 
@@ -287,7 +304,9 @@ class Applications:
             self._closings += 1
         self._manager.user.abandon(phase="opening")
         for deployment in list(self.deployed.values()):
-            self.checkpoints.last(deployment, LEAVING)
+            if not self.checkpoints.last(deployment, LEAVING):
+                problem = "the last checkpoint failed; the next start goes on from the one before"
+                logger("exop.wiring").error(problem, application=deployment.name)
         with self._turn:
             deployments = list(self.deployed.values())
             self.deployed.clear()
@@ -427,7 +446,7 @@ class Applications:
         """Store the mesh after a change or a conditional update; return the error if that is impossible."""
         with self._turn:
             here = self.deployed.get(deployment.name) is deployment and deployment.name not in self._unmade
-            problem = self.store.note(deployment.mesh) if here and self.store is not None else None
+            problem = self.store.note(deployment.update_log.stored) if here and self.store is not None else None
         if problem is not None:
             logger("exop.wiring").error("the change was not stored", application=deployment.name, error=str(problem))
         return problem

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from exop import hookimpl, slet
+from exop import Memento, Slet, hookimpl, input_port, slet
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from tests.change.test_any_change import PULLED, Changes, Even, Odd, Unopened, reckoners, refusing
@@ -38,6 +38,51 @@ class Marks:
     taken: dict[str, int] = field(default_factory=dict)
     marks: dict[str, int] = field(default_factory=dict)
     seen: dict[tuple[str, str], int] = field(default_factory=dict)
+    lots: dict[str, int] = field(default_factory=dict)
+
+
+class Held(Memento):
+    """The items that a sink holds for the next checkpoint, and those of the last one until they are written."""
+
+    number: int = 0
+    rows: list[tuple[str, int]] = field(default_factory=list)
+    sealed: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass
+class Written:
+    """What such a sink has written: the items of each checkpoint, the last of which has this number."""
+
+    lots: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    number: int = 0
+
+
+def holding(seen: dict[str, list[int]], written: Written) -> Any:
+    """A sink that writes the items of a checkpoint when that is committed, like the one of the how-to."""
+
+    class Holding(Slet):
+        held: Held
+
+        @input_port
+        def item(self, item: Any) -> None:
+            seen[item["from"]].append(item["seq"])
+            self.held.rows.append((item["from"], item["seq"]))
+
+        def prepare_checkpoint(self, number: int) -> None:
+            if number != self.held.number:
+                self.put_out()
+            self.held.sealed, self.held.rows, self.held.number = self.held.sealed + self.held.rows, [], number
+            written.number = number
+
+        def commit_checkpoint(self, number: int) -> None:
+            self.put_out()
+
+        def put_out(self) -> None:
+            if self.held.sealed:
+                written.lots[self.held.number] = self.held.sealed
+                self.held.sealed = []
+
+    return Holding
 
 
 class OfferedMesh(RandomMesh):
@@ -46,13 +91,14 @@ class OfferedMesh(RandomMesh):
     def __init__(self, name: str, chance: random.Random) -> None:
         self.slets: dict[str, SletSpec] = {}
         self.seen: dict[str, dict[str, list[int]]] = {}
+        self.written: dict[str, Written] = {}
         super().__init__(
             name, chance, limits=LIMITS, durable=3600.0, shared_windows=True, **NO_ENGINES
         )  # a checkpoint is taken when one is asked for
         for node in self.stations:
             self._offer_twins(node)
         for number in range(WATCHERS):
-            self._offer_watcher(f"{name}-watcher{number}")
+            self._offer_watcher(f"{name}-watcher{number}", holds=number % 4 != 3)
         self.passer = self._offer(_passer(), f"{name}-passer")
         for number, one in enumerate(reckoners()):
             self._offer(one, f"{name}-reckoner-{number}")
@@ -76,7 +122,7 @@ class OfferedMesh(RandomMesh):
                 self._offer(self.twin(node), f"{name}-even", state=(state[0], Even))
                 self._offer(self.twin(node), f"{name}-odd", state=(state[0], Odd))
 
-    def _offer_watcher(self, name: str) -> None:
+    def _offer_watcher(self, name: str, *, holds: bool) -> None:
         seen: dict[str, list[int]] = defaultdict(list)
 
         @slet
@@ -84,7 +130,9 @@ class OfferedMesh(RandomMesh):
             seen[item["from"]].append(item["seq"])
 
         self.seen[name] = seen
-        self._offer(watcher, name)
+        if holds:
+            self.written[name] = Written()
+        self._offer(holding(seen, self.written[name]) if holds else watcher, name)
 
     @hookimpl
     def register_slets(self) -> list[SletSpec]:
@@ -99,6 +147,7 @@ class OfferedMesh(RandomMesh):
             {place: len(found) for place, found in notes.taken.items()},
             {place: len(found) for place, found in notes.marks.items()},
             {(name, port): len(got) for name, seen in self.seen.items() for port, got in seen.items()},
+            {name: one.number for name, one in self.written.items()},
         )
 
     def forget_since(self, marks: Marks) -> None:
@@ -114,6 +163,8 @@ class OfferedMesh(RandomMesh):
         for name, seen in self.seen.items():
             for port, got in seen.items():
                 del got[marks.seen.get((name, port), 0) :]
+        for name, one in self.written.items():
+            one.lots = {number: lot for number, lot in one.lots.items() if number <= marks.lots.get(name, 0)}
 
 
 class OfferedChanges(Changes):
@@ -150,6 +201,19 @@ class OfferedChanges(Changes):
         self.used.add(unused[0])
         self.watched[name] = self.made.seen[unused[0]]
         return self.made.slets[unused[0]]
+
+    def unwritten(self, mesh: Any = None) -> list[str]:
+        """The sinks that hold output for checkpoints, are no longer in the mesh, and have not written what they got."""
+        found = []
+        for name, one in self.made.written.items():
+            if mesh is None or not any(node.slet.name == name for node in mesh.nodes.values()):
+                rows: dict[str, list[int]] = defaultdict(list)
+                for number in sorted(one.lots):
+                    for port, seq in one.lots[number]:
+                        rows[port].append(seq)
+                if rows != {port: got for port, got in self.made.seen[name].items() if got}:
+                    found.append(f"{name} has written {dict(rows)} of {dict(self.made.seen[name])}")
+        return found
 
     def recovered(self, mesh: Any) -> None:
         """The mesh is what it was at the last checkpoint."""

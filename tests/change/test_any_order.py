@@ -186,6 +186,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.since += 1
         if changes.name in self.platform.applications():
             changes.one(*edits)
+        if changes.name in self.platform.applications():
+            wrong = changes.unwritten(self.platform.mesh(changes.name))
+            assert not wrong, "\n".join([*wrong, *changes.trace])
 
     def balance(self, name: str) -> None:
         """Every item that was put out since a connection was bound is accounted for, also across a crash."""
@@ -241,6 +244,8 @@ class AnyOrder(RuleBasedStateMachine):
         assert not wrong, "\n".join([*wrong, trace])
         if name in self.platform.applications():
             assert self.platform.remove(name, timeout=PATIENCE), "a thread has not left"
+        wrong = changes.unwritten()
+        assert not wrong, "\n".join([*wrong, trace])
         del self.changes[name], self.written[name]
 
     def some(self, seed: int) -> OfferedChanges:

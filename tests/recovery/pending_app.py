@@ -1,16 +1,24 @@
 """A durable application with pending lines, to be killed: `python -m tests.recovery.pending_app FOLDER`."""
 
+import random
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from exop import Application, Memento, Platform, hookimpl, slet
+from exop.errors import PlanError, StaleMesh
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
+from exop.model.slets.slet import spec_of
+from exop.stock.slets import pass_on
 
 #: How many numbers there are, and at which of them a line takes effect.
 LAST = 20_000
 POINTS = tuple(range(997, LAST, 997))
+
+
+PASS_ON = spec_of(pass_on)
 
 
 class Position(Memento):
@@ -34,6 +42,12 @@ def scale(x: int, *, by: int = 0) -> str:
 
 
 @slet
+def scaled(x: int, *, by: int = 0) -> str:
+    """The same by other code."""
+    return f"{x} {by}"
+
+
+@slet
 def joined(piece: list[int]) -> str:
     """A window as a line."""
     return " ".join(map(str, piece))
@@ -45,7 +59,7 @@ class Offered:
     @hookimpl
     def register_slets(self):
         """The slets."""
-        return [numbers, scale, joined]
+        return [numbers, scale, scaled, joined]
 
 
 def mesh(folder: Path) -> Mesh:
@@ -66,8 +80,23 @@ def mesh(folder: Path) -> Mesh:
     return made
 
 
-def main(folder: Path) -> None:
-    """Start it, or let it go on, until it has finished."""
+def edited(mesh: Mesh, chance: random.Random) -> Mesh:
+    """An edit of what has pending lines, that changes no setting."""
+    node = mesh.node("scale")
+    if node.suspended:
+        return mesh.resume("scale")
+    kind = chance.choice(("replace", "suspend", "rewire"))
+    if kind == "replace":
+        return mesh.replace("scale", scaled if node.slet.name == "scale" else scale)
+    if kind == "suspend":
+        return mesh.suspend("scale")
+    if node.ports["x"] != "queue":
+        return mesh.rewire("scale", x="queue").remove("pass")
+    return mesh.add_slet("pass", PASS_ON, {"item": "queue"}, {}).rewire("scale", x="pass")
+
+
+def main(folder: Path, seed: int | None = None) -> None:
+    """Start it, or let it go on, until it has finished; with a *seed*, edit the nodes with pending lines meanwhile."""
     plugins = Plugins()
     plugins.discover()
     plugins.register("tests.recovery.pending_app", Offered())
@@ -76,7 +105,13 @@ def main(folder: Path) -> None:
             sys.exit(str(platform.failed_to_restart))
         if not platform.applications():
             platform.apply(mesh(folder))
-        platform.wait("pending")
+        if platform.mesh("pending").node("scale").suspended:
+            platform.resume("pending", "scale")
+        chance = random.Random(seed)
+        while not platform.wait("pending", None if seed is None else chance.uniform(0, 0.05)):
+            if seed is not None:
+                with suppress(PlanError, StaleMesh):  # it has finished, or a line has taken effect
+                    platform.apply(edited(platform.mesh("pending"), chance))
         assert not platform.mesh("pending").node("scale").pending
         assert not platform.mesh("pending").channels["pieces"].pending
 
@@ -84,4 +119,4 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     from tests.recovery import pending_app  # under its own name, so that its classes are found again
 
-    pending_app.main(Path(sys.argv[1]))
+    pending_app.main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -13,9 +13,10 @@ from tests.recovery.pending_app import LAST, POINTS, Offered, mesh
 from tests.rig import eventually
 
 
-def live(folder, seconds=None, failpoint=None):
-    """One life of the application; tells whether it was killed."""
-    return life("tests.recovery.pending_app", [str(folder)], seconds, failpoint)[0]
+def live(folder, seconds=None, failpoint=None, seed=None):
+    """One life of the application, edited by this *seed*; tells whether it was killed."""
+    arguments = [str(folder), *([] if seed is None else [str(seed)])]
+    return life("tests.recovery.pending_app", arguments, seconds, failpoint)[0]
 
 
 def wanted():
@@ -57,6 +58,15 @@ def test_killed_at_a_checkpoint(tmp_path, pieces, name):
     """A checkpoint is of before a line took effect or of behind it, with the mesh of then."""
     assert live(tmp_path, failpoint=f"{name}:3")
     live(tmp_path, failpoint=f"{name}:5")
+    live(tmp_path)
+    assert (tmp_path / "lines").read_text().splitlines() == wanted()
+    assert (tmp_path / "pieces").read_text() == pieces
+
+
+def test_killed_while_its_nodes_are_edited(tmp_path, pieces):
+    """Replaced, rewired, suspended: the lines that took effect before the edit do so again at their items."""
+    assert live(tmp_path, failpoint="change-made:2", seed=1)
+    live(tmp_path, failpoint="change-made:2", seed=2)  # it may have finished before
     live(tmp_path)
     assert (tmp_path / "lines").read_text().splitlines() == wanted()
     assert (tmp_path / "pieces").read_text() == pieces

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from exop.cli.options import Json, Where
 from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED, Stopping, say
-from exop.cli.status_text import state_text
+from exop.cli.status_text import checkpoint_lines, state_text
 from exop.cli.text import answer, print_json
 from exop.cli.view import RUN, Live, Rates, Section, Sort, page, plain, tables
 from exop.errors import BuilderError, CallTimeout, ExopError, PeerUnreachable, RemotingError, UnknownName
@@ -28,6 +28,8 @@ TICK: Final = 0.05
 WHOLE: Final = 10
 #: The states of an application that is healthy.
 _READY: Final = ("running", "finished")
+#: The number of failed checkpoints after which an application is not ready; one may fail because a source is slow.
+REPEATED: Final = 2
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
@@ -277,6 +279,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {', '.join(failed)}"
         elif one["state"] not in _READY and not one["crashed"]:
             yield f"{name}: {state_text(one)}"
+        yield from checkpoint_lines(one, REPEATED)
 
 
 def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:

@@ -223,5 +223,9 @@ class Keeper:
             return
         if status["state"] == "finished":
             # By this call, the platform records that the application need not be restarted.
-            self.platform.wait(name, 0)
+            try:
+                self.platform.wait(name, 0)
+            except ExopError as problem:
+                self._log.error(str(problem), application=name)
+                return
         self._log.info(status["state"], application=name)

@@ -126,7 +126,7 @@ class _Together:
         for change in self._changes:
             self._applications.changes.check_there(change)
         if store is not None:
-            store.update(*(change.target for change in self._changes))
+            store.update(*(change.stored for change in self._changes))
 
     def _failure(self, problem: str, culprit: str) -> BaseException:
         """Return the error of the application that refused or was too late: the reason why nothing was changed."""

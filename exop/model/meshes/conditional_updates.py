@@ -290,3 +290,29 @@ def without(place: Place, update: ConditionalUpdate) -> Place:
 def applied(place: Place, update: ConditionalUpdate) -> Place:
     """Return the node or channel after a pending update has taken effect: its settings count as set."""
     return without(place, update).with_settings(update.settings)
+
+
+def still_pending(stored: Place, before: Place, after: Place) -> Place:
+    """Return *after*, an edited *before*, with those updates pending that have taken effect in *before*.
+
+    *stored* has these pending. One holds as in *after* if *after* lacks what it needs, or if the edit has changed a
+    setting that it sets or reads, or that another such update sets.
+    """
+    taken: list[ConditionalUpdate] = [*stored.pending[: len(stored.pending) - len(before.pending)]]
+    known = {*before.settings, *after.settings}
+    edited = {name for name in known if before.settings.get(name) != after.settings.get(name)}
+    if isinstance(after, Node):
+        unfit = (one for one in taken if not inherited(replace(after, pending=(one,)), after.slet))
+        edited |= {name for one in unfit for name in one.settings}
+    while gone := [one for one in taken if edited & (one.settings.keys() | _names_in(one.when))]:
+        edited |= {name for one in gone for name in one.settings}
+        taken = [one for one in taken if one not in gone]
+    back = {name for one in taken for name in one.settings}
+    settings = {name: value for name, value in after.settings.items() if name not in back}
+    settings |= {name: stored.settings[name] for name in back & stored.settings.keys()}
+    given: dict[str, Any] = {"given": (after.given - back) | (stored.given & back)} if isinstance(after, Node) else {}
+    return replace(after, settings=settings, pending=(*taken, *after.pending), **given)
+
+
+def _names_in(condition: str) -> set[str]:
+    return {one.id for one in ast.walk(ast.parse(condition, mode="eval")) if isinstance(one, ast.Name)}

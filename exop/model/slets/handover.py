@@ -204,6 +204,8 @@ def check_movable(before: Node, after: Node) -> None:
     except NotStorable as refusal:
         raise PlanError(f"{to}: {refusal}") from refusal
     if after.lose_state or after.memento is not None:
+        if hasattr(spec.factory, "commit_checkpoint"):
+            raise PlanError(f"{to} without the output that it holds; move it with its state, and replace it then")
         return
     stops = getattr(spec.factory, "quiesce", None) is not Slet.quiesce
     problem = ""

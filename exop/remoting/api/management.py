@@ -229,6 +229,7 @@ class Management(Hosting, Generic[AnyPlan]):
 
         Raises:
             ComponentFailed: a slet is suspended on an item, or an engine has failed, and has not been repaired.
+            LastCheckpointFailed: it has finished, and its end, with what its sinks hold, cannot be stored.
         """
         check_seconds("wait", timeout, -TIMEOUT_MAX)  # the rest of a time-out may be negative
         return self._hosts.wait(application, timeout)

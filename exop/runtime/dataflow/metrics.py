@@ -168,6 +168,10 @@ class ComponentMetrics:
                 found[key] = found.get(key, 0) + items
             return found
 
+    def items_in(self) -> int:
+        """Return the number of items that have come in."""
+        return total(self.counts(), "in")
+
     def _counted(self, known: dict[Tally, int]) -> Counts:
         """Return the items that the component has counted itself, without those that it has inherited."""
         found: Counts = {}

@@ -16,7 +16,7 @@ import dataclasses
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,7 @@ Commits: TypeAlias = list[tuple[Owner, UserCall[Any]]]
 
 @dataclasses.dataclass
 class Figures:
-    """The metrics of an application's checkpoints, which `status` shows."""
+    """The metrics of an application's checkpoints, which `status` shows; *failing*: since the last success."""
 
     taken: int = 0
     failed: int = 0
@@ -64,6 +64,7 @@ class Figures:
     written_bytes: int = 0
     pause_ms: float = 0.0
     write_ms: float = 0.0
+    failing: int = 0
     trouble: str | None = None
 
 
@@ -72,6 +73,7 @@ class Unwritten:
     """A checkpoint that is not written yet; only the one before refers to the folders of *retired* engines."""
 
     number: int
+    mesh: Mesh
     snapshot: Snapshot
     retired: list[Path]
 
@@ -79,7 +81,8 @@ class Unwritten:
 class Checkpointer:
     """Takes checkpoints of one deployment, in its own thread, at the interval that the mesh specifies.
 
-    *hold* blocks the input of a slet that has exceeded the time of a call.
+    *hold* blocks the input of a slet that has exceeded the time of a call. `complete`: the end of the application is
+    stored, and its sinks have written everything.
     """
 
     def __init__(self, deployment: Deployment, checkpoints: Checkpoints, hold: Hold | None = None) -> None:
@@ -88,11 +91,12 @@ class Checkpointer:
         self._checkpoints = checkpoints
         self._hold: Hold = hold or (lambda _, component, error: component.fail_until_resumed(error))
         self._number = 0
+        self._came, self._put_out = dict[str, int](), dict[str, int]()
         self._owners: dict[str, Owner] = {}
-        self._rendered: tuple[Mesh | None, str] = (None, "")
+        self._rendered = deployment.mesh, ""
         self._turn = threading.Lock()
         self._stop = threading.Event()
-        self._ended = False
+        self._ended = self.complete = False
         self._thread = threading.Thread(target=self._take_all, name=f"exop {deployment.name} checkpoints", daemon=True)
 
     def start(self) -> None:
@@ -122,8 +126,8 @@ class Checkpointer:
         """Take the first checkpoint, before any item moves."""
         self._carry_out(self._prepared, PATIENCE, COMMITTING)
 
-    def prepare(self, mesh: Mesh, work: Work) -> Unwritten:
-        """Capture the application as it will be when a change is committed, which has parked all drivers.
+    def prepare(self, mesh: Mesh | None = None, work: Work | None = None) -> Unwritten:
+        """Capture the application during a change, which has parked all drivers; by default as it is before the change.
 
         *mesh* and *work* are the mesh and the in-flight items after the change, as `capture` stores them.
         """
@@ -138,13 +142,40 @@ class Checkpointer:
             self._committed(begun, PATIENCE)
         self._note(None)
 
+    def settle(self, sinks: Collection[Component], seconds: float) -> None:
+        """Take a checkpoint during a change, which has parked all drivers and closes *sinks*: they commit it first."""
+        begun = self._written(self.prepare())
+        try:
+            with self._noted(failed=False):
+                self._committed([one for one in begun if one[0] in sinks], seconds)
+        finally:
+            with suppress(NotCommitted), self._noted(failed=False):  # others try again with the next one
+                self._committed([one for one in begun if one[0] not in sinks], seconds)
+
+    def put_out(self, patience: float) -> None:
+        """Let the sinks of a removed application emit what they hold without a checkpoint; all drivers stop."""
+        deployment, number = self._deployment, self._number or self._checkpoints.number(self._deployment.name) + 1
+        if not any(True for _ in self._hooks("commit_checkpoint")):
+            return
+        with self.reserved(patience), deployment.changing, Pause(deployment, patience, refused=self._refused) as pause:
+            pause.stop()
+            for driver in pause.drivers:
+                driver.halt()
+            with self._noted(failed=False):
+                self._call("prepare_checkpoint", number)
+                self._committed(self._begin_commits(number), patience)
+
+    def unwritten(self) -> dict[str, int]:
+        """Return the number of items that each sink has received since the last checkpoint that it has committed."""
+        now = {one.node.name: one.metrics.items_in() for one, _ in self._hooks("commit_checkpoint")}
+        first = {name: one.metrics.recovered["items_in"] for name, one in self._deployment.components.items()}
+        found = {name: items - self._put_out.get(name, first[name]) for name, items in now.items()}
+        return {name: items for name, items in found.items() if items > 0}
+
     def status(self) -> dict[str, Any]:
         """Return the metrics of the checkpoints as plain data."""
-        return {"every_s": self._deployment.mesh.durable, **dataclasses.asdict(self.figures)}
-
-    def has_sinks(self) -> bool:
-        """Whether a slet emits output with checkpoints."""
-        return any(True for _ in self._hooks("commit_checkpoint"))
+        left = {"unwritten": self.unwritten()} if self.figures.trouble is not None else {}
+        return {"every_s": self._deployment.mesh.durable, **dataclasses.asdict(self.figures), **left}
 
     def _carry_out(self, captured: Callable[[int], Snapshot], patience: float, committing: float) -> None:
         """Capture, write, commit; wait up to *patience* s for the previous checkpoint, *committing* s for the slets."""
@@ -153,12 +184,14 @@ class Checkpointer:
                 raise self._refused("the outcome of a change is not known", "a restart asks for it")
             with self._deployment.changing:
                 failpoint("checkpoint-begin")
+                over = self._deployment.finished.is_set()
                 with self._noted():
                     taken = self._taken(captured)
                 begun = self._written(taken)
             with self._noted(failed=False):  # others may change the application meanwhile
                 self._committed(begun, committing)
             self._note(None)
+            self.complete = over
 
     def _taken(self, captured: Callable[[int], Snapshot]) -> Unwritten:
         """Capture the application; all output that belongs to the checkpoint is on the disk then."""
@@ -168,7 +201,7 @@ class Checkpointer:
         snapshot = captured(number)
         failpoint("checkpoint-released")
         self._sync()
-        return Unwritten(number, snapshot, retired)
+        return Unwritten(number, self._rendered[0], snapshot, retired)
 
     def _written(self, taken: Unwritten) -> Commits:
         """Write a checkpoint and start to commit it; return the calls."""
@@ -176,6 +209,7 @@ class Checkpointer:
         with self._noted():
             begin = time.perf_counter()
             figures.written_bytes = self._checkpoints.write(snapshot)
+            deployment.update_log.stored = taken.mesh
             self._number += 1
             figures.write_ms = round((time.perf_counter() - begin) * 1e3, 3)
             figures.taken += 1
@@ -213,6 +247,7 @@ class Checkpointer:
             again = "it is tried again with the next one"
             problem = error if isinstance(error, ExopError) else self._refused(error_text(error), again)
             self.figures.failed += failed
+            self.figures.failing += 1
             self._note(str(problem))
             for call in self._given_up():
                 if call.phase != CAPTURING and isinstance(call.component, Component) and not call.component.stuck:
@@ -222,6 +257,7 @@ class Checkpointer:
     def _note(self, trouble: str | None) -> None:
         """Log a problem when it begins and ends, not for every checkpoint."""
         before, self.figures.trouble = self.figures.trouble, trouble
+        self.figures.failing *= trouble is not None
         if trouble != before:
             log = logger("exop.checkpoints").bind(application=self._deployment.name)
             if trouble is not None:
@@ -244,7 +280,7 @@ class Checkpointer:
     def _captured(self, patience: float, number: int, *, last: bool) -> Snapshot:
         """Park every driver where its in-flight items are known, upstream first, and capture the deployment."""
         deployment = self._deployment
-        self._topology()  # while the stream runs
+        self._topology(deployment.mesh)  # while the stream runs
         drivers = deployment.drivers()
         sources = [driver for driver in drivers if isinstance(driver, SourceDriver)]
         with Pause(deployment, patience, drivers=drivers, outside=sources, refused=self._refused) as pause:
@@ -277,18 +313,17 @@ class Checkpointer:
         """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
         deployment, known = self._deployment, self._owners
         self._call("prepare_checkpoint", number)
+        self._came = {one.node.name: one.metrics.items_in() for one, _ in self._hooks("commit_checkpoint")}
         name = deployment.name
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
-        topology = self._topology() if mesh is None else mesh.to_toml()
-        revision = (mesh or deployment.mesh).revision
-        take = partial(capture, deployment, topology, revision, self._owners, work)
+        topology = self._topology(mesh := mesh or deployment.mesh)
+        take = partial(capture, deployment, topology, mesh.revision, self._owners, work)
         component = next(iter(deployment.components.values()), None)
         return take() if component is None else component.user.run(component, CAPTURING, take, PATIENCE)
 
-    def _topology(self) -> str:
-        """Return the topology of the mesh, rendered again if the mesh has changed."""
-        mesh = self._deployment.mesh
-        if mesh is not self._rendered[0]:
+    def _topology(self, mesh: Mesh) -> str:
+        """Return the topology of a mesh, rendered again if it is another one than the last time."""
+        if mesh is not self._rendered[0] or not self._rendered[1]:
             self._rendered = mesh, mesh.to_toml()
         return self._rendered[1]
 
@@ -305,10 +340,7 @@ class Checkpointer:
 
         So are those of journals; an error of one withholds the checkpoint from no other.
         """
-        begun: Commits = []
-        for component, hook in self._hooks("commit_checkpoint"):
-            component.committing = component.user.begin(component, _COMMITTING, partial(hook, taken.number))
-            begun.append((component, component.committing))
+        begun = self._begin_commits(taken.number)
         last: list[tuple[Owner, Callable[[], object]]] = []
         last += [(self._owners[channel.name], channel.committed) for channel in self._kept("committed")]
         journals, components = self._journals(), self._deployment.components
@@ -320,13 +352,23 @@ class Checkpointer:
                 call.abandon()
         return begun
 
+    def _begin_commits(self, number: int) -> Commits:
+        """Start to commit the prepared checkpoint in all slets."""
+        begun: Commits = []
+        for component, hook in self._hooks("commit_checkpoint"):
+            component.committing = component.user.begin(component, _COMMITTING, partial(hook, number))
+            begun.append((component, component.committing))
+        return begun
+
     def _committed(self, begun: Commits, seconds: float) -> None:
         """Wait up to *seconds* until all slets have emitted their output; raise the last error of a call."""
         end = time.monotonic() + seconds
         failed: NotCommitted | None = None
+        components = self._deployment.components
         for owner, call in begun:
             try:
                 call.result(max(0.0, end - time.monotonic()))
+                self._put_out |= {node: items for node, items in self._came.items() if owner is components.get(node)}
             except RAISED as problem:
                 text = message(problem) or error_text(problem)
                 failed = NotCommitted(application=self._deployment.name, node=owner.title, problem=text)

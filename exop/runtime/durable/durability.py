@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from exop.errors import ExopError
+from exop.errors import CheckpointError, ExopError, LastCheckpointFailed, NotCommitted
+from exop.logs import logger
 from exop.runtime.deployment import Deployment
 from exop.runtime.pause import PATIENCE
 
 if TYPE_CHECKING:
     from exop.runtime.durable.checkpointer import Checkpointer, Hold
     from exop.runtime.durable.store import Store
+
+#: What helps when the last checkpoint of an application has failed.
+KEPT: Final = "repair that, and wait again or start again with this state directory, which keeps the application"
+GONE: Final = "only its sources can emit these items again"
+
+
+@contextmanager
+def last_checkpoint(application: str, taker: Checkpointer | None = None, *, removed: bool = False) -> Iterator[None]:
+    """Raise `LastCheckpointFailed` for an error of the block, with what the sinks of *taker* have not written."""
+    try:
+        yield
+    except ExopError as error:
+        left = taker.unwritten() if taker is not None else {}
+        if removed and not isinstance(error, NotCommitted):  # a slet hangs: it is given up with the application
+            logger("exop.checkpoints").error("sinks were removed with their output", unwritten=left, problem=str(error))
+            return
+        facts = {
+            "outcome": "is removed" if removed else "has finished",
+            "problem": error.facts["problem"] if isinstance(error, CheckpointError) else str(error),
+            "unwritten": ", ".join(f"{count} items of {node}" for node, count in left.items()) or "its state",
+            "cure": GONE if removed else KEPT,
+        }
+        raise LastCheckpointFailed(application=application, **facts) from error
 
 
 class Durability:
@@ -64,22 +89,34 @@ class Durability:
             if self.store is not None:
                 self.store.checkpoints.discard(name)
 
-    def end_is_stored(self, application: str) -> bool:
-        """Take the checkpoint of the end, at which sinks emit their buffered items; `False` if that fails."""
-        return self._take(self.takers.get(application))  # if it fails, the next platform goes on at its end
+    def store_end(self, application: str) -> None:
+        """Take the checkpoint of the end, at which sinks emit their buffered items.
 
-    def last(self, deployment: Deployment, seconds: float, *, removed: bool = False) -> None:
-        """Take the last checkpoint of an application within so many seconds; no item moves after it.
+        Raises:
+            LastCheckpointFailed: the next platform goes on at the checkpoint before.
+        """
+        if (taker := self.takers.get(application)) is not None and not taker.complete:
+            with last_checkpoint(application, taker):
+                taker.take()
 
-        One that is *removed* needs it only for the items that its sinks hold back.
+    def last(self, deployment: Deployment, seconds: float, *, removed: bool = False) -> bool:
+        """Take the last checkpoint of an application within so many seconds; `False` if that fails. No item moves then.
+
+        One that is *removed* takes none: its sinks emit what they hold back.
+
+        Raises:
+            LastCheckpointFailed: the sinks of a removed application cannot emit these.
         """
         with self._lock:
             self._over.add(deployment)
             taker = self.takers.pop(deployment.name, None)
         if taker is not None:
             taker.stop()
-            if not removed or taker.has_sinks():
-                self._take(taker, seconds, last=True)
+            if not removed:
+                return self._take(taker, seconds, last=True)
+            with last_checkpoint(deployment.name, taker, removed=True):
+                taker.put_out(seconds)
+        return True
 
     def stop(self, application: str) -> None:
         """Stop taking checkpoints of an application."""

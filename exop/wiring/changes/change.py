@@ -321,11 +321,12 @@ class Change:
             undo_all(undo, error)  # before anything moves again
             raise
         self.target = mesh.at(self.deployment.mesh.revision + 1)
+        self.stored = self.deployment.update_log.to_store(self.target)
 
     def _go_on(self) -> None:
         """Commit: assign the items that wait to their drivers, and release the old slets; nothing can fail here."""
         self.phase = Phase.COMMITTED
-        self.deployment.mesh = self.target  # first: a defect below must not store the old mesh
+        self.deployment.mesh, self.deployment.update_log.stored = self.target, self.stored  # first: a defect may follow
         self._undo_cut.clear()
         self._undo.clear()
         self.deployment.inlets.drop(self.leaves)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import reduce
 from typing import Final
 
 from exop.errors import ExopError, StaleMesh
 from exop.logs import logger
-from exop.model.meshes.conditional_updates import Place, applied
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import Node
 from exop.runtime.component import Component
@@ -56,23 +54,6 @@ def renewed(plan: Plan, deployment: Deployment) -> Plan:
         for step in made.steps
     ]
     return replace(plan, before=made.before, after=after, steps=tuple(steps), changes=made.changes)
-
-
-def pending_again(before: Mesh, after: Mesh) -> Mesh:
-    """Return *after* with those updates pending again that were so in *before*, and took effect in between.
-
-    A recovery goes back to *before*, from where they take effect again at their point in the stream.
-    """
-
-    def back(old: Mapping[str, Place], new: Mapping[str, Place]) -> dict[str, Place]:
-        found = {}
-        for name in old.keys() & new.keys():
-            gone = [update for update in old[name].pending if update not in new[name].pending]
-            if gone and reduce(applied, gone, old[name]) == new[name]:
-                found[name] = old[name]
-        return found
-
-    return after.edited(back(before.nodes, after.nodes), back(before.channels, after.channels))
 
 
 def remembered(component: Component) -> Undo:
@@ -123,7 +104,7 @@ def settle_updates(deployment: Deployment, ready: Iterable[Follower], since: int
 
 
 def follow_updates(deployment: Deployment, wiring: WiringController, stored: Callable[[Deployment], object]) -> None:
-    """Whenever updates have taken effect, store the mesh, log, and compile the triggers out, in a thread of its own."""
+    """Whenever updates have taken effect, log, store the mesh, and compile the triggers out, in a thread of its own."""
     due, news = threading.Lock(), deployment.update_log.news  # the lock is held from the news until the work begins
 
     def begin() -> None:
@@ -132,7 +113,8 @@ def follow_updates(deployment: Deployment, wiring: WiringController, stored: Cal
 
     def work() -> None:
         due.release()
-        stored(deployment)
+        if deployment.mesh.durable is None:  # otherwise the stored mesh has them pending
+            stored(deployment)
         while news:
             event, facts = news.popleft()
             logger("exop.updates").info(event, **facts)

@@ -9,9 +9,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
+from exop.logs import logger
 from exop.model.meshes.checks import check_durable
 from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh, Node
@@ -20,6 +22,7 @@ from exop.model.meshes.shadow import check_catching_up
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
+from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.interrupts import held
@@ -34,6 +37,7 @@ from exop.wiring.shadow.shadows import Shadows
 from exop.wiring.shadow.trial import MakeTrial, Trials
 
 if TYPE_CHECKING:
+    from exop.runtime.durable.checkpointer import Checkpointer
     from exop.wiring.applications import Applications
 
 #: How often the hand-over of a state is tried on a copy, as long as it takes longer than the allowed pause.
@@ -124,6 +128,15 @@ class Changes:
         running = self._running.deployed.get(plan.after.name)
         if running is None or running.mesh.revision != plan.before.revision:
             return  # another mesh runs, perhaps that of this plan
+        if (taker := self._running.checkpoints.taker(running)) is not None:
+            trouble = taker.figures.trouble
+            fails = (
+                f"; warning: the last one failed, and if this one does, nothing is changed: {trouble}"
+                if trouble
+                else ""
+            )
+            for node in closed_sinks(plan, running.components):
+                yield f"{node} commits what it holds: a checkpoint is taken while all drivers are parked{fails}"
         try:
             for node, tried, reason in _tried(plan, running):
                 if reason:
@@ -195,6 +208,25 @@ class Changes:
         )
         return Change(running, self._wiring, dataclasses.replace(plan, after=after), followers)
 
+    def reserve(self, change: Change, turn: ExitStack, *, always: bool = False) -> Checkpointer | None:
+        """Let only a change, which parks all drivers, take checkpoints until the end of *turn*; return by what.
+
+        Unless *always*, this does nothing if the change closes no sink that holds output for the next checkpoint. In
+        the cut of one that does, the sinks commit a checkpoint, before anything is changed.
+        """
+        running, plan = change.deployment, change.plan
+        closed = [node for node in closed_sinks(plan, running.components) if node not in change.departing]
+        taker = self._running.checkpoints.taker(running)
+        if taker is None or not (closed or always):
+            return None
+        turn.enter_context(taker.reserved())
+        change.parks_all = True
+        change.pause.outside |= {driver for driver in running.drivers() if isinstance(driver, SourceDriver)}
+        if closed:
+            sinks = [running.components[node] for node in closed]
+            change.before_cut.insert(0, partial(_settle, taker, plan, sinks))
+        return taker
+
     def open_beside(self, running: Deployment, node: Node, timeout: float | None) -> Component:
         """Make and open a component beside those of the mesh."""
         component = self._wiring.manager.create(running.name, node, running.changed, timeout=timeout)
@@ -247,7 +279,9 @@ class Changes:
                     change.prepare()
                 if slow is not None:
                     slow.enter_context(self.turns_of(name, runs=runs))
-                with changing(name), change.deployment.changing:
+                with ExitStack() as alone, changing(name):
+                    self.reserve(change, alone)  # first: a checkpoint that is being taken needs the next lock
+                    alone.enter_context(change.deployment.changing)
                     self.check_there(change)
                     try:
                         change.stage()
@@ -330,6 +364,35 @@ def _obstacle(plan: Plan, step: Step, old: Component) -> str:
 def _stall(plan: Plan, node: str, tried: str, reason: str) -> str:
     tried = f"{tried} of {node}, as tried on a copy"
     return f"the change stops the stream for about {plan.took[node]:.2g} s: {tried} ({reason})"
+
+
+def closed_sinks(plan: Plan, components: Mapping[str, Component]) -> list[str]:
+    """Return the sinks that emit output with checkpoints, and would lose it, since no successor takes it over."""
+    sinks = [node for node, one in components.items() if hasattr(one.instance, "commit_checkpoint")]
+    if plan.before.durable is not None and plan.after.durable is None:
+        return sinks
+
+    def ends(node: Node | None) -> bool:
+        return node is None or node.lose_state or node.memento is not None or node.rebuild is not None
+
+    closing = {step.node for step in plan.steps if step.verb in ("remove", "replace") and ends(step.after)}
+    return [node for node in sinks if node in closing]
+
+
+def _settle(taker: Checkpointer, plan: Plan, sinks: list[Component]) -> None:
+    """Let sinks that are closed commit what they hold, in the cut; raise `PlanError` if that is impossible."""
+    try:
+        taker.settle(sinks, plan.patience)
+    except ExopError as problem:
+        names = ", ".join(one.node.name for one in sinks)
+        text = f"{names} cannot commit the output that is held for the next checkpoint: {problem}"
+        after = [plan.after.nodes.get(one.node.name) for one in sinks]
+        if not all(one is not None and one.lose_state for one in after):
+            raise PlanError(
+                f"{text}; repair that, or give this output up: replace {names} with lose_state=True by a slet that "
+                f"writes at once (stock:write_lines)"
+            ) from problem
+        logger("exop.wiring").error(f"{text}; it is lost with the state", application=plan.after.name)
 
 
 def _removed(application: str) -> PlanError:

@@ -1,0 +1,284 @@
+"""A sink that holds output for the checkpoints writes it, once, whenever and however the sink is closed."""
+
+import random
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from bench.cases import state_at_rest
+from exop import Application, Memento, Platform, Slet, hookimpl, input_port, slet
+from exop.errors import PlanError, StateError
+from exop.hooks import Plugins
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.slet import spec_of
+from exop.runtime.durable.checkpointer import Checkpointer
+from exop.runtime.durable.store import Checkpoints
+from exop.wiring.changes import executor
+from tests.change.offered import Held
+from tests.rig import eventually
+
+#: The seeds of the walks, and the number of steps of each.
+SEEDS, STEPS = range(4), 25
+
+
+class Position(Memento):
+    """How far the source has come."""
+
+    number: int = 0
+
+
+class Lots(Slet):
+    """Write the items of every checkpoint into a file, as the how-to shows."""
+
+    path: Path
+    held: Held
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Take one item."""
+        self.held.rows.append(("", item))
+
+    def prepare_checkpoint(self, number: int) -> None:
+        """Make the items so far the lot of this checkpoint."""
+        if number != self.held.number:
+            self.put_out()
+        self.held.sealed, self.held.rows, self.held.number = self.held.sealed + self.held.rows, [], number
+
+    def commit_checkpoint(self, number: int) -> None:
+        """Write the lot."""
+        self.put_out()
+
+    def put_out(self) -> None:
+        """Write it under its number."""
+        if self.held.sealed:
+            self.path.mkdir(exist_ok=True)
+            lot = self.path / f"{self.held.number:06d}"
+            lot.write_text("".join(f"{item}\n" for _, item in self.held.sealed))
+            self.held.sealed = []
+
+
+class Walk:
+    """An application whose source emits what it is allowed to, and whose sinks come and go.
+
+    Attributes:
+        allowed: The number of items that the source may emit.
+        first: The first item of each sink that is there.
+        wanted: For each destination that is complete, its items.
+    """
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self.folder, self.chance = folder, chance
+        self.allowed = self.number = self.life = 0
+        self.over = False
+        self.first: dict[str, int] = {}
+        self.wanted: dict[Path, list[int]] = {}
+        self.platform = self.opened()
+
+        @slet
+        def numbers(position: Position) -> Iterator[int | None]:
+            while not self.over or position.number < self.allowed:
+                if position.number == self.allowed:
+                    time.sleep(0.0002)
+                    yield None
+                else:
+                    position.number += 1
+                    yield position.number
+
+        self.numbers = spec_of(numbers)
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """The slets of the application."""
+        return [self.numbers, Lots] if hasattr(self, "numbers") else [Lots]
+
+    def opened(self) -> Platform:
+        """Open the platform of the life that begins."""
+        plugins = Plugins()
+        plugins.discover()
+        plugins.register("walk", self)
+        return Platform(state=self.folder / f"life{self.life}", control=False, plugins=plugins).start()
+
+    def deploy(self) -> None:
+        """Deploy the application with one sink."""
+        self.platform._gather()
+        app = Application("app")
+        app.durable(every=3600)
+        app.add("numbers", self.numbers)
+        self.platform.apply(app.build())
+        self.add()
+
+    def flow(self) -> None:
+        """Let some items reach the sinks."""
+        self.allowed += self.chance.randrange(1, 20)
+        self.rest()
+
+    def rest(self) -> None:
+        """Wait until the sinks have all items."""
+        nodes = self.platform.deployment("app").components
+
+        def all_there() -> bool:
+            counts = {name: nodes[name].metrics.items_in() for name in self.first}
+            return nodes["numbers"].state.number == self.allowed and all(
+                count == self.allowed - self.first[name] + 1 for name, count in counts.items()
+            )
+
+        eventually(all_there, "the items in the sinks")
+
+    def mesh(self) -> Mesh:
+        """Return the running mesh."""
+        return self.platform.mesh("app")
+
+    def add(self) -> None:
+        """Add a sink."""
+        self.number += 1
+        name, kind = (
+            f"sink{self.number}",
+            self.chance.choice(("stock:write_sqlite", "stock:write_parquet", "walk:Lots")),
+        )
+        spec = self.platform.slets().get(kind) or self.platform.slets()["walk:lots"]
+        self.platform.apply(
+            self.mesh().add_slet(name, spec, {"item": "numbers"}, {"path": self.folder / f"out{self.number}"})
+        )
+        self.first[name] = self.allowed + 1
+
+    def close(self, *, how: str) -> None:
+        """Close a sink: its destination is complete then."""
+        if not self.first:
+            return
+        name = self.chance.choice(sorted(self.first))
+        mesh, path = self.mesh(), self.mesh().node(name).settings["path"]
+        if how == "remove":
+            after = mesh.remove(name)
+        else:
+            other = {"path": self.folder / f"lines{self.number}-{name}"}
+            after = mesh.replace(name, self.platform.slets()["stock:write_lines"], lose_state=True, **other)
+        plan = self.platform.plan(after)
+        if self.chance.random() < 0.3 and how == "remove":
+            full = StateError("no room")
+            with mock.patch.object(Checkpoints, "write", side_effect=full), pytest.raises(PlanError, match="no room"):
+                plan.apply()
+            plan = self.platform.plan(after)
+        plan.apply()
+        first = self.first.pop(name)
+        self.wanted[path] = list(range(first, self.allowed + 1))
+        if how == "replace":
+            self.platform.apply(self.mesh().remove(name))
+
+    def checkpoint(self) -> None:
+        """Take a checkpoint."""
+        self.platform.checkpoint("app")
+
+    def crash(self) -> None:
+        """Go on from what is on the disk."""
+        with state_at_rest(self.platform):
+            before, self.life = self.folder / f"life{self.life}", self.life + 1
+            shutil.copytree(before, self.folder / f"life{self.life}")
+        with mock.patch.object(Checkpointer, "take", side_effect=StateError("it has crashed")):
+            self.platform.close()
+        self.platform = self.opened()
+        assert not self.platform.failed_to_restart, self.platform.failed_to_restart
+        self.rest()
+
+    def step(self) -> None:
+        """Do something."""
+        steps: list[Callable[[], None]] = [self.flow] * 4 + [self.add, self.add, self.checkpoint, self.crash]
+        steps += [lambda: self.close(how="remove"), lambda: self.close(how="replace")] * 2
+        self.chance.choice(steps)()
+
+    def end(self) -> None:
+        """Remove the application, or let it finish, or keep no checkpoints any more: all sinks are complete then."""
+        self.flow()
+        paths = {self.mesh().node(name).settings["path"]: first for name, first in self.first.items()}
+        self.wanted |= {path: list(range(first, self.allowed + 1)) for path, first in paths.items()}
+        how = self.chance.choice(("remove", "cannot be stored", "finish", "durable off"))
+        if how == "finish":
+            self.over = True
+            assert self.platform.wait("app", timeout=20)
+        elif how == "durable off":
+            self.platform.apply(self.mesh().edited(durable=None))
+        with ExitStack() as full:
+            if how == "cannot be stored":
+                full.enter_context(mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")))
+            self.platform.remove("app")
+
+    def wrong(self) -> list[str]:
+        """Return the destinations that lack or double items."""
+        found = []
+        for path, items in self.wanted.items():
+            if (got := written(path)) != items:
+                found.append(f"{path.name} has {got}, and not {items}")
+        return found
+
+
+def written(path: Path) -> list[int]:
+    """Return the items at a destination."""
+    if path.is_file():
+        with closing(sqlite3.connect(path)) as base:
+            there = base.execute("SELECT name FROM sqlite_master WHERE name = 'items'").fetchone()
+            return [int(row[0]) for row in base.execute("SELECT value FROM items ORDER BY rowid")] if there else []
+    if files := sorted(path.glob("*.parquet")):
+        from pyarrow import parquet
+
+        return [number for file in files for number in parquet.read_table(file)["value"].to_pylist()]
+    return [int(line) for file in sorted(path.glob("*")) for line in file.read_text().split()]
+
+
+def walked(folder: Path, seed: int) -> list[str]:
+    """Return what is wrong after one walk."""
+    folder.mkdir()
+    walk = Walk(folder, random.Random(seed))
+    try:
+        walk.deploy()
+        for _ in range(STEPS):
+            walk.step()
+        walk.end()
+        return walk.wrong()
+    finally:
+        walk.platform.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_item_is_written_once(tmp_path, seed):
+    """Removed, replaced, with crashes and full disks in between: all that a sink has received, and nothing twice."""
+    assert not walked(tmp_path / "walk", seed)
+
+
+def nothing_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink is closed with what it holds."""
+    monkeypatch.setattr(executor, "closed_sinks", lambda plan, components: [])
+
+
+def settled_without_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sinks write, and no checkpoint knows it."""
+
+    def settle(self: Checkpointer, sinks: Any, seconds: float) -> None:
+        self._call("prepare_checkpoint", self._number or 1)
+        self._committed(self._begin_commits(self._number or 1), seconds)
+
+    monkeypatch.setattr(Checkpointer, "settle", settle)
+
+
+def removed_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sinks of an application that is removed write nothing."""
+    monkeypatch.setattr(Checkpointer, "put_out", lambda self, patience: None)
+
+
+@pytest.mark.parametrize("plant", [nothing_is_settled, settled_without_a_checkpoint, removed_without])
+def test_a_planted_mistake_is_found(tmp_path, monkeypatch, plant):
+    """A few walks show it."""
+    plant(monkeypatch)
+
+    def shows(seed: int) -> bool:
+        try:
+            return bool(walked(tmp_path / str(seed), seed))
+        except (AssertionError, StateError, PlanError, pytest.fail.Exception):
+            return True
+
+    assert any(shows(seed) for seed in range(8))

@@ -1,0 +1,97 @@
+"""An application whose last checkpoint fails has not succeeded: `wait`, report and status say what is missing."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from exop import Application, Memento, Platform, hookimpl, slet
+from exop.cli.commands.monitoring import not_running
+from exop.cli.status_text import attention_lines
+from exop.errors import LastCheckpointFailed, StateError
+from exop.hooks import Plugins
+from exop.report import run_report
+from exop.runtime.durable.store import Checkpoints
+from tests.rig import eventually
+
+LAST = 50
+
+
+class Position(Memento):
+    """How far the source has come."""
+
+    number: int = 0
+
+
+@slet
+def numbers(position: Position) -> Iterator[int]:
+    """Emit 1, 2, 3, …"""
+    while position.number < LAST:
+        position.number += 1
+        yield position.number
+
+
+class Offered:
+    """What the platform finds by name."""
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """The slets."""
+        return [numbers]
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Open a platform on the same state directory each time."""
+
+    def open_it() -> Platform:
+        plugins = Plugins()
+        plugins.discover()
+        plugins.register("tests.last", Offered())
+        return Platform(state=tmp_path / "state", control=False, plugins=plugins)
+
+    return open_it
+
+
+def application(folder, every: float = 3600) -> Application:
+    """Numbers into a table."""
+    app = Application("app")
+    app.durable(every=every)
+    app.add("rows", "stock:write_sqlite", item=app.add("numbers", numbers), path=folder / "rows.sqlite")
+    return app
+
+
+def test_wait_raises_until_the_end_is_stored(tmp_path, opened):
+    """The error names what is not written; when the cause is gone, the same call stores it; so does another start."""
+    full = mock.patch.object(Checkpoints, "write", side_effect=StateError("no room"))
+    with opened() as platform, full:
+        platform.apply(application(tmp_path).build())
+        with pytest.raises(LastCheckpointFailed, match=f"no room; not written: {LAST} items of rows; repair that"):
+            platform.wait("app", timeout=20)
+        status = platform.status("app")
+        assert run_report(status, "failed")["unwritten"] == {"rows": LAST}
+        assert any(f"not written: {LAST} items of rows" in line for line in attention_lines(status))
+        assert any("no checkpoints: no room" in line for line in not_running(platform.status()))
+        platform.close()
+    with opened() as platform:
+        assert "app" in platform.applications(), "it is not over, and goes on"
+        assert platform.wait("app", timeout=20)
+        assert "unwritten" not in platform.status("app")["checkpoints"]
+        assert list(not_running(platform.status())) == []
+    with opened() as platform:
+        assert platform.applications() == []
+
+
+def test_one_failure_is_not_yet_a_trouble_of_health(tmp_path, opened):
+    """A checkpoint that waits for a slow source may fail once; `ps` shows it, and the probe does not fail."""
+    with opened() as platform:
+        platform.apply(application(tmp_path).build())
+        eventually(lambda: platform.status("app")["state"] == "finished", "the end")
+        platform.wait("app", timeout=20)
+        taker = platform._applications.checkpoints.takers["app"]
+        with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
+            for times in (1, 2):
+                with pytest.raises(StateError):
+                    taker.take()
+                assert len(list(not_running(platform.status()))) == times - 1
