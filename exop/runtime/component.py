@@ -14,7 +14,7 @@ from exop.errors import ComponentFailed
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
-from exop.model.slets.ports import OUT, InputPorts, OutputPorts, PortSpec, PortType
+from exop.model.slets.ports import OUT, PortSpec, PortType
 from exop.model.slets.spec import DEAD, SletSpec
 from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, in_order
@@ -24,6 +24,7 @@ from exop.runtime.drivers.source import EngineDriver, Puller, SourceDriver, Thre
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
 from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_freely
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
+from exop.runtime.slet_code import atomic, bind_function, bind_method, families
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
 from exop.runtime.supervision.failure_state import KeptItem, Trouble
 
@@ -441,70 +442,3 @@ def buffers(spec: SletSpec, port: PortSpec) -> bool:
         return False
     returns = any(result != "none" for result in spec.results.values())
     return port.name != OUT or not returns or OUT in getattr(spec.factory, "__dataclass_fields__", ())
-
-
-def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a slet function with its memento and settings bound.
-
-    A plain function is cloned with other defaults, so that a call costs no more than any; other callables are wrapped.
-    """
-    function = spec.factory
-    named = dict(settings) | ({spec.state[0]: state} if spec.state else {})
-    if not named:
-        return function
-    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
-        return functools.partial(function, **named)
-    # Read from the code, because the stream is paused meanwhile and `inspect.signature` takes fifty times as long.
-    code = function.__code__
-    positional, others = code.co_varnames[: code.co_argcount], code.co_varnames[code.co_argcount :]
-    early = spec.state is not None and spec.state[0] in positional
-    if early and named.keys().isdisjoint(positional[-1:]):  # only the last parameters can have defaults
-        return functools.partial(function, **named)
-    defaults = (state,) if early else None
-    twin = types.FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
-    keywords = others[: code.co_kwonlyargcount]
-    twin.__kwdefaults__ = (function.__kwdefaults__ or {}) | {key: named[key] for key in keywords if key in named}
-    twin.__dict__.update(function.__dict__)
-    twin.__qualname__ = function.__qualname__
-    return twin
-
-
-def bind_method(instance: Any, port: PortSpec) -> Callable[..., Any]:
-    """Return the method of an instance that takes the items of a port; that of a family also gets the port's name."""
-    method: Callable[..., Any] = getattr(instance, port.method or port.name)
-    return functools.partial(method, port.member) if port.member else method
-
-
-def families(spec: SletSpec, ports: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the families of ports that a slet has as fields, each with its members among *ports*, by name."""
-    fields = [family for family in spec.families if family.method is None]
-    found: dict[str, Any] = {family.family: (InputPorts if family.pulled else OutputPorts)() for family in fields}
-    for name, port in ports.items():
-        family, _, member = name.partition(".")
-        if member and family in found:
-            found[family][member] = port
-    return found
-
-
-def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callable[[Any], Any]:
-    """Return a call that restores the memento if *call* fails, from a copy made before each call (for small mementos).
-
-    If *lazy*, *call* returns an iterator, which is exhausted inside.
-    """
-
-    def careful_call(item: Any) -> Any:
-        before = state.copied()
-        try:
-            result = call(item)
-            return [*result] if lazy else result
-        except BaseException:
-            put_back(state, before)
-            raise
-
-    return careful_call
-
-
-def put_back(state: Memento, before: Memento) -> None:
-    """Restore the content of a memento. The object remains the same, because the slet refers to it."""
-    state.__dict__.clear()
-    state.__dict__.update(before.__dict__)

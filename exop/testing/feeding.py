@@ -21,9 +21,9 @@ from exop.model.slets.stored_memento import declared_by, load_memento
 from exop.model.values.classes import named
 from exop.model.values.columns import is_columns
 from exop.runtime.channels.base import Channel
-from exop.runtime.component import bind_function, bind_method, families
 from exop.runtime.dataflow.batches import to_columns, to_items
 from exop.runtime.durable.engine_journal import EngineJournal
+from exop.runtime.slet_code import bind_function, bind_method, families
 from exop.runtime.supervision.failure_state import FailedItem
 from exop.safe_repr import add_note, safe_repr
 

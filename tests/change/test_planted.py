@@ -17,7 +17,6 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import POOL, Pool, Worker
 from exop.runtime.pause import Pause
 from exop.runtime.supervision import failure_policy as failure
-from exop.wiring.changes import change as changing
 from exop.wiring.changes import drain as draining
 from exop.wiring.changes import plan as planning
 from exop.wiring.changes import rebuild as rebuilding
@@ -113,7 +112,7 @@ def stale_memento(monkeypatch: pytest.MonkeyPatch) -> None:
 def hand_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a slet that leaves has put out, and its driver has not sent, is forgotten."""
     dropped = partial(dataclasses.replace, entry=NOWHERE)
-    monkeypatch.setattr(changing, "sent_for", lambda component, successor, work: dropped(work))
+    monkeypatch.setattr(successors, "sent_for", lambda component, successor, work: dropped(work))
 
 
 def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +128,7 @@ def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def by_the_old_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     """An item that a source has yielded goes where its predecessor was connected."""
-    monkeypatch.setattr(changing, "sent_for", lambda component, successor, work: work)
+    monkeypatch.setattr(successors, "sent_for", lambda component, successor, work: work)
 
 
 def windows_without_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,11 @@ import pytest
 from exop import Memento, OutputPort, Slet, slet
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import spec_of
-from exop.runtime.component import Component, atomic, bind_function
+from exop.runtime.component import Component
 from exop.runtime.dataflow.metrics import capture_metrics
 from exop.runtime.durable.snapshot import capture_node, restore_node
 from exop.runtime.lifecycle import State
+from exop.runtime.slet_code import atomic, bind_function
 
 
 class Sum(Memento):

@@ -19,13 +19,14 @@ from exop.model.slets.ports import OUT, PortSpec, node_at
 from exop.model.slets.spec import DEAD
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.partitioned import shared_out
-from exop.runtime.component import Component, put_back
+from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, Halted, current_driver
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.pause import Pause
+from exop.runtime.slet_code import put_back
 from exop.runtime.supervision.failure_state import NONE, FailedItem, KeptItem, NotStored
 from exop.safe_repr import add_note, error_text, safe_repr, traceback_of, without_own_frames
 

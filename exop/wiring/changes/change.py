@@ -26,7 +26,7 @@ from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight, Method
 from exop.runtime.deployment import HOLDING, Deployment
-from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
+from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import Event, State
@@ -45,12 +45,10 @@ from exop.wiring.changes.drain import (
     hand_over_input,
     move_contents,
     peek_unsent,
-    sent_for,
-    unsent_output,
 )
 from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import Successors, discard
+from exop.wiring.changes.successors import Successors, discard, retire
 from exop.wiring.controller import WiringController
 from exop.wiring.graph import ids
 from exop.wiring.graph.binding import with_ends
@@ -440,25 +438,9 @@ class Change:
         for restarted in self._restarted:
             restarted.restart_iteration()
         for component in old:
-            driver, successor = component.driver, self._successors.made.get(component.node.name)
-            if driver is None:
-                continue
-            stays = self.followers.keeps(component.node.name)
-            unsent = [*component.take_in_flight(), *([] if stays else unsent_output(component))]
-            if component.node.name in self.departing:  # its output goes with it
-                unsent.clear()
-
-            def send(work: InFlight, component: Component = component, successor: Any = successor) -> None:
-                inlets.post([sent_for(component, successor, work)])
-
-            if isinstance(driver, EngineDriver):
-                driver.heir = send
-            if successor is not None and successor.driver is not None and driver.ending:
-                successor.driver.ending = True
-            for one in () if stays else (driver, *component.pullers):
-                one.retire()
-            for work in unsent:
-                send(work)
+            name = component.node.name
+            heir, departs = self._successors.made.get(name), name in self.departing
+            retire(component, heir, inlets, stays=self.followers.keeps(name), departs=departs)
         for component in old:
             successor = self._successors.made.get(component.node.name)
             if successor is not None and component.node.name not in self.followers.ready:  # they have had all of it

@@ -16,6 +16,8 @@ from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
+from exop.runtime.dataflow.entry import InFlight
+from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import EngineDriver, SourceDriver
 from exop.runtime.durable.failpoints import failpoint
@@ -25,6 +27,7 @@ from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import RAISED, error_text, message
 from exop.wiring.changes.channels import Undo
+from exop.wiring.changes.drain import sent_for, unsent_output
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.rebuild import Rebuild
 
@@ -253,3 +256,25 @@ def discard(
         manager.destroy(component)
         if component.tie is not None and component.tie.place is not None:
             deployment.retired.append(component.tie.place)
+
+
+def retire(component: Component, successor: Component | None, inlets: Inlets, *, stays: bool, departs: bool) -> None:
+    """End the drivers of an old slet, unless it *stays*; what it has not sent leaves by the ports of its successor.
+
+    If it *departs*, its output goes with it.
+    """
+    if (driver := component.driver) is None:
+        return
+    unsent = [*component.take_in_flight(), *([] if stays else unsent_output(component))]
+
+    def send(work: InFlight) -> None:
+        inlets.post([sent_for(component, successor, work)])
+
+    if isinstance(driver, EngineDriver):
+        driver.heir = send
+    if successor is not None and successor.driver is not None and driver.ending:
+        successor.driver.ending = True
+    for one in () if stays else (driver, *component.pullers):
+        one.retire()
+    for work in () if departs else unsent:
+        send(work)
