@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from exop import Memento, Platform, Slet, hookimpl, input_port, slet
-from exop.errors import ExopError
+from exop.errors import ExopError, LastCheckpointFailed
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.slet import spec_of
@@ -195,6 +195,8 @@ def outcome(platform: Platform, at: str, mode: str, change: str) -> str:
         platform.status("app")
     try:
         CHANGES[change](platform)
+    except LastCheckpointFailed:  # it names what the sinks have not written
+        found = "refused" if "app" in platform.applications() else "made"
     except ExopError:
         found = "refused"
     else:

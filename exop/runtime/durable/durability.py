@@ -29,8 +29,8 @@ def last_checkpoint(application: str, taker: Checkpointer | None = None, *, remo
         yield
     except ExopError as error:
         left = taker.unwritten() if taker is not None else {}
-        if removed and not isinstance(error, NotCommitted):  # a slet hangs: it is given up with the application
-            logger("exop.checkpoints").error("sinks were removed with their output", unwritten=left, problem=str(error))
+        if removed and not left and not isinstance(error, NotCommitted):  # a slet that hangs goes with the application
+            logger("exop.checkpoints").warning("no last checkpoint", application=application, problem=str(error))
             return
         facts = {
             "outcome": "is removed" if removed else "has finished",
