@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from exop.pictures.notebook import Figures
 
 
-@dataclass(frozen=True)
-class Totals:
-    """The totals of an application.
+def totals_of(status: Mapping[str, Any]) -> dict[str, int]:
+    """Add up the metrics of all nodes and queues of an application.
 
-    Attributes:
+    Returns:
         items: Items that the sources have emitted; of a fragment without sources, those that inboxes have received.
         recovered: The part of `items` that was emitted before a recovery.
         errors, skipped: Errors and skipped items of all slets, including replaced and removed ones.
         dead: Dead letters, including those that were dropped beyond the limit.
         queued: Items in queues.
     """
-
-    items: int
-    recovered: int
-    errors: int
-    skipped: int
-    dead: int
-    queued: int
-
-    @staticmethod
-    def of(status: Mapping[str, Any]) -> Totals:
-        """Add up the metrics of all nodes and queues."""
-        nodes = list(status["nodes"].values())
-        sources = [one["metrics"] for one in nodes if one["role"] == "alpha"]
-        counted = [*(one["metrics"] for one in nodes), *status.get("replaced", ())]
-        received = 0 if sources else sum(one.get("received", 0) for one in status["channels"].values())
-        letters = [one["dead_letters"] for one in nodes if "dead_letters" in one]
-        return Totals(
-            items=sum(one["items_out"] for one in sources) + received,
-            recovered=sum(one["recovered"]["items_out"] for one in sources),
-            errors=sum(one["errors"] for one in counted),
-            skipped=sum(one["skipped"] for one in counted),
-            dead=sum(one["count"] + one["dropped"] for one in letters),
-            queued=sum(one.get("depth", 0) for one in (*status["channels"].values(), *status["inserted"].values())),
-        )
+    nodes = list(status["nodes"].values())
+    sources = [one["metrics"] for one in nodes if one["role"] == "alpha"]
+    counted = [*(one["metrics"] for one in nodes), *status.get("replaced", ())]
+    received = 0 if sources else sum(one.get("received", 0) for one in status["channels"].values())
+    letters = [one["dead_letters"] for one in nodes if "dead_letters" in one]
+    queues = (*status["channels"].values(), *status["inserted"].values())
+    return {
+        "items": sum(one["items_out"] for one in sources) + received,
+        "recovered": sum(one["recovered"]["items_out"] for one in sources),
+        "errors": sum(one["errors"] for one in counted),
+        "skipped": sum(one["skipped"] for one in counted),
+        "dead": sum(one["count"] + one["dropped"] for one in letters),
+        "queued": sum(one.get("depth", 0) for one in queues),
+    }
 
 
 def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -54,14 +42,14 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
         outcome: `finished`, `drained` (ended on request), `stopped`, `failed` or `removed`.
         error: The error that ended a failed run.
     """
-    totals, seconds = Totals.of(status), status["running_s"]
+    totals, seconds = totals_of(status), status["running_s"]
     report = {
         "outcome": outcome,
         "application": status["name"],
         "seconds": seconds,
-        **asdict(totals),
+        **totals,
         "unwritten": status.get("checkpoints", {}).get("unwritten", {}),
-        "rate": round((totals.items - totals.recovered) / seconds, 1) if seconds else 0.0,
+        "rate": round((totals["items"] - totals["recovered"]) / seconds, 1) if seconds else 0.0,
         **({"error": dict(error)} if error is not None else {}),
         # The metrics are also keys of the node itself, for `app.run()["nodes"][NAME]["items_in"]` of earlier releases.
         "nodes": {name: {**facts["metrics"], **facts} for name, facts in status["nodes"].items()},

@@ -13,7 +13,7 @@ from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
-from exop.runtime.dataflow.metrics import READING, Tally, quantiles
+from exop.runtime.dataflow.metrics import READING, Counts, Tally, quantiles
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.safe_repr import error_text, message, safe_repr
@@ -47,8 +47,14 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _channels(deployment: Deployment) -> dict[str, Any]:
-    """Return the status of the channels of an application, and of the queues that the wiring has inserted."""
+def _channels(deployment: Deployment, *, whole: bool = True) -> dict[str, Any]:
+    """Return the status of the channels of an application, and of the queues that the wiring has inserted.
+
+    Unless *whole*, return only their metrics.
+    """
+    if not whole:
+        parts = (("channels", deployment.channels), ("inserted", deployment.inserted))
+        return {part: {name: channel_status(one, whole=False) for name, one in found.items()} for part, found in parts}
     mesh, updates = deployment.mesh, deployment.update_log.pending
     return {
         "channels": {
@@ -139,12 +145,17 @@ def component_figures(component: Component) -> dict[str, Any]:
         before, counts = counts, metrics.counts()
         if before == counts:
             break
-    figures = metrics.figures(counts, 512)
-    figures["busy_s"] = round(figures["busy_s"], 6)
-    if component.status in (State.CREATED, State.OPENING):  # the slet's own metrics are not available yet
-        return figures
-    own = plain(component.own_figures())
-    return figures | ({"own": own} if own else {})
+    figures = _figures(component, counts, 512)
+    return figures | {"busy_s": round(figures["busy_s"], 6)}
+
+
+def _figures(component: Component, counts: Counts, most: int, *, times: bool = True) -> dict[str, Any]:
+    """Return the metrics for these *counts*, with the slet's own ones, which it has as soon as it is open."""
+    figures = component.metrics.figures(counts, most, times=times)
+    opened = component.status not in (State.CREATED, State.OPENING)
+    if opened and component.reports_figures and (own := plain(component.own_figures())):
+        figures["own"] = own
+    return figures
 
 
 def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[str, Any]:
@@ -152,35 +163,22 @@ def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[
 
     If *whole*, also return quantiles, and slet and ports of each node. The shapes are those of `application_status`.
     """
-    nodes: dict[str, dict[str, Any]] = {}
-    components = dict(deployment.components)
-    known: dict[Tally, int] = {}
+    components, nodes, known = dict(deployment.components), dict[str, dict[str, Any]](), dict[Tally, int]()
     with READING:
-        for name, one in components.items():
-            nodes[name] = one.metrics.figures(one.metrics.counts(known), FEW, times=whole)
-    for name, facts in nodes.items():
-        one = components[name]
+        counts = {name: one.metrics.counts(known) for name, one in components.items()}
+    for name, one in components.items():
+        facts = nodes[name] = _figures(one, counts[name], FEW, times=whole)
         facts["state"] = str(one.status)
         if whole:
             dead = {"count": len(one.trouble.dead), "dropped": one.trouble.dead.dropped}
             ports = {"inputs": [port.name for port in one.spec.inputs], "ports": dict(one.node.ports)}
             facts |= {"slet": one.spec.identity, **ports, "dead_letters": dead}
-        if one.reports_figures:
-            facts["own"] = plain(one.own_figures())
     return {
         "revision": deployment.mesh.revision,
         "state": state_of(deployment),
         "running_s": _running_s(deployment),
         "nodes": nodes,
-        **(_channels(deployment) if whole else _contents(deployment)),
-    }
-
-
-def _contents(deployment: Deployment) -> dict[str, Any]:
-    """Return only the metrics of the channels of an application."""
-    return {
-        "channels": {name: _content(one) for name, one in deployment.channels.items()},
-        "inserted": {name: _content(one) for name, one in deployment.inserted.items()},
+        **_channels(deployment, whole=whole),
     }
 
 
@@ -188,21 +186,20 @@ def _running_s(deployment: Deployment) -> float:
     return round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0
 
 
-def _content(channel: Channel) -> dict[str, Any]:
-    """Return the kind and metrics of a channel; a waiting control item counts as an item here."""
-    if channel.trouble:
-        return channel_status(channel)
-    if not isinstance(channel, QueueChannel) or type(channel).metrics is not QueueChannel.metrics:
-        return {"kind": channel.kind, **channel.metrics()}
-    depth, dropped = channel.depth, channel.dropped
-    figures = {"depth": depth, "capacity": channel.capacity, "items": channel.taken + dropped + depth}
-    return {"kind": channel.kind, **figures, "dropped": dropped}
+def channel_status(channel: Channel, *, whole: bool = True) -> dict[str, Any]:
+    """Return the kind and metrics of a channel; for a queue, also the waiting times of measured items.
 
-
-def channel_status(channel: Channel) -> dict[str, Any]:
-    """Return the kind and metrics of a channel; for a queue, also the waiting times of measured items."""
-    found: dict[str, Any] = {"kind": channel.kind, **channel.metrics()}
-    if isinstance(channel, Buffered):
+    Unless *whole*, without these times; and the items of a queue are not looked at, so that a waiting control item
+    counts as an item.
+    """
+    if whole or not isinstance(channel, QueueChannel) or type(channel).metrics is not QueueChannel.metrics:
+        figures = channel.metrics()
+    else:
+        depth, dropped = channel.depth, channel.dropped
+        items = channel.taken + dropped + depth
+        figures = {"depth": depth, "capacity": channel.capacity, "items": items, "dropped": dropped}
+    found: dict[str, Any] = {"kind": channel.kind, **figures}
+    if whole and isinstance(channel, Buffered):
         found["wait_ms"] = quantiles(channel.waits)
     if channel.trouble:
         found["trouble"] = channel.trouble

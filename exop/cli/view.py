@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from exop.cli.report import say
 from exop.cli.status_text import attention_lines, checkpoint_lines, error_lines, host_lines, state_text
 from exop.cli.text import columns, number, pairs, pause, seconds
 from exop.logs import is_json, logger
-from exop.report import Totals
+from exop.report import totals_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,116 +26,62 @@ LOG_EVERY: Final = 5.0
 #: A line of text, and its style on a terminal.
 Line: TypeAlias = tuple[str, str]
 ALARM: Final = "bold red"
-
-
-@dataclass(frozen=True)
-class Row:
-    """The metrics of one node: rates since the last status, counts since the start, and sampled times."""
-
-    node: str
-    state: str
-    slet: str
-    items_in: int | None
-    items_out: int | None
-    in_per_s: float | None
-    out_per_s: float | None
-    busy: float | None
-    p50_ms: float | None
-    p99_ms: float | None
-    queued: int
-    errors: int
-    dead_letters: int
-
-
-@dataclass(frozen=True)
-class Section:
-    """The metrics of one application, or of its part on one host, its nodes, and notes on all problems.
-
-    Attributes:
-        connectors: The halves of remote connectors, with the events not acknowledged (`lag`) and still accepted.
-    """
-
-    application: str
-    state: str
-    revision: int
-    running_s: float
-    items: int
-    items_per_s: float
-    queued: int
-    errors: int
-    last_change: Mapping[str, Any] | None
-    nodes: list[Row]
-    notes: list[str]
-    host: str = ""
-    connectors: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The application, with the host if this is the part on one host."""
-        return f"{self.application} on {self.host}" if self.host else self.application
-
-
-_ORDER: Final[dict[Sort, Callable[[Row], Any]]] = {
-    "node": lambda row: row.node,
-    "in": lambda row: -(row.in_per_s or 0.0),
-    "out": lambda row: -(row.out_per_s or 0.0),
-    "busy": lambda row: -(row.busy or 0.0),
-    "latency": lambda row: -(row.p99_ms or 0.0),
-    "queued": lambda row: -row.queued,
-    "errors": lambda row: (-row.errors, -row.dead_letters),
+#: The metrics of an application, or of its part on one host, as `exop top --json` prints them: see `Rates.section`.
+Section: TypeAlias = dict[str, Any]
+#: The order of nodes: the metrics by which they are sorted, the largest first; by default the order of the mesh.
+_ORDER: Final[Mapping[Sort, Sequence[str]]] = {
+    "in": ("in_per_s",),
+    "out": ("out_per_s",),
+    "busy": ("busy",),
+    "latency": ("p99_ms",),
+    "queued": ("queued",),
+    "errors": ("errors", "dead_letters"),
 }
-
-
-class _Earlier(NamedTuple):
-    """The counts of an application at its last status: of its sources, and of each node in, out and busy seconds."""
-
-    running_s: float
-    items: int
-    nodes: dict[str, tuple[float, ...]]
 
 
 @dataclass
 class Rates:
-    """Stores the last status of each application, to calculate rates from the next one."""
+    """Stores the last status of each application on each host, to calculate rates from the next one."""
 
-    _earlier: dict[tuple[str, str], _Earlier] = field(default_factory=dict)
+    _last: dict[tuple[str, str], Status] = field(default_factory=dict)
 
     def sections(self, status: Status, sort: Sort = "mesh") -> list[Section]:
         """Return an application's metrics, or those of each of its hosts that can be reached."""
         hosts = {host: one for host, one in status.get("hosts", {}).items() if "nodes" in one}
         if not hosts:
             return [self.section(status, sort)]
-        first, *others = (self.section(one, sort, host) for host, one in hosts.items())
-        return [replace(first, notes=[*first.notes, *host_lines(status)]), *others]
+        found = [self.section(one, sort, host) for host, one in hosts.items()]
+        found[0]["notes"] += host_lines(status)
+        return found
 
     def section(self, status: Status, sort: Sort = "mesh", host: str = "") -> Section:
-        """Return an application's metrics, with rates since its last status; at first, since its start."""
-        name, now, totals = status["name"], status["running_s"], Totals.of(status)
-        earlier = self._earlier.get((name, host))
-        if earlier is None or now < earlier.running_s:  # the application is new, or was deployed again
-            earlier = _Earlier(0.0, totals.recovered, {})
-        span = now - earlier.running_s
-        counts = {
-            node: tuple(one["metrics"][key] for key in ("items_in", "items_out", "busy_s"))
-            for node, one in status["nodes"].items()
+        """Return an application's metrics, with rates since its last status; at first, since its start.
+
+        They are totals, a row for each of the `nodes`, `notes` on all problems, and the halves of remote `connectors`
+        with the events that are not acknowledged (`lag`) and those still accepted (`credit`).
+        """
+        name, now, totals = status["name"], status["running_s"], totals_of(status)
+        last = self._last.get((name, host))
+        if last is not None and now < last["running_s"]:
+            last = None  # the application was deployed again
+        self._last[name, host] = status
+        span = now - (last["running_s"] if last else 0.0)
+        fresh = totals["items"] - (totals_of(last)["items"] if last else totals["recovered"])
+        rows = [_row(status, node, last["nodes"].get(node) if last else None, span) for node in status["nodes"]]
+        rows.sort(key=lambda row: row["node"] if sort == "node" else [-(row[key] or 0) for key in _ORDER.get(sort, ())])
+        return {
+            "application": name,
+            "state": state_text(status),
+            "revision": status.get("revision", 0),
+            "running_s": now,
+            **totals,
+            "items_per_s": _per(fresh, span),
+            "last_change": status.get("last_change"),
+            "nodes": rows,
+            "notes": list(attention_lines(status, brief=True)),
+            "host": host,
+            "connectors": [_connector(name, one) for name, one in status["channels"].items() if "credit" in one],
         }
-        rows = [_row(status, node, counts[node], earlier.nodes.get(node), span) for node in status["nodes"]]
-        self._earlier[name, host] = _Earlier(now, totals.items, counts)
-        return Section(
-            application=name,
-            state=state_text(status),
-            revision=status.get("revision", 0),
-            running_s=now,
-            items=totals.items,
-            items_per_s=_per(totals.items - earlier.items, span),
-            queued=totals.queued,
-            errors=totals.errors,
-            last_change=status.get("last_change"),
-            nodes=sorted(rows, key=_ORDER[sort]) if sort in _ORDER else rows,
-            notes=list(attention_lines(status, brief=True)),
-            host=host,
-            connectors=[_connector(name, one) for name, one in status["channels"].items() if "credit" in one],
-        )
 
 
 def _connector(channel: str, figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,29 +89,31 @@ def _connector(channel: str, figures: Mapping[str, Any]) -> dict[str, Any]:
     return {"channel": channel, "lag": lag} | {key: figures.get(key) for key in ("peer", "state", "lag_s", "credit")}
 
 
-def _row(status: Status, name: str, count: tuple[float, ...], before: tuple[float, ...] | None, span: float) -> Row:
+def _row(status: Status, name: str, last: Status | None, span: float) -> dict[str, Any]:
+    """Return the metrics of a node: rates since its *last* status, counts since the start, and sampled times."""
     node = status["nodes"][name]
     figures = node["metrics"]
-    before = before or (*figures["recovered"].values(), 0.0)
-    came, went, worked = (_per(now - then, span) for now, then in zip(count, before, strict=True))
+    before = last["metrics"] if last else {**figures["recovered"], "busy_s": 0.0}
+    came, went, worked = (_per(figures[key] - before[key], span) for key in ("items_in", "items_out", "busy_s"))
     latency = figures["latency_ms"] or figures["service_ms"]
     source, sink = node["role"] == "alpha", node["role"] == "omega"
-    return Row(
-        node=name,
-        state=node["state"],
-        slet=node["slet"],
-        items_in=None if source else figures["items_in"],
-        items_out=None if sink else figures["items_out"],
-        in_per_s=None if source else came,
-        out_per_s=None if sink else went,
+    return {
+        "node": name,
+        "state": node["state"],
+        "slet": node["slet"],
+        "items_in": None if source else figures["items_in"],
+        "items_out": None if sink else figures["items_out"],
+        "in_per_s": None if source else came,
+        "out_per_s": None if sink else went,
         # The work of a source between two items is not measured.
-        busy=None if source else min(1.0, worked),
-        p50_ms=latency.get("p50"),
-        p99_ms=latency.get("p99"),
-        queued=waiting(status, name),
-        errors=figures["errors"],
-        dead_letters=node.get("dead_letters", {}).get("count", 0),
-    )
+        "busy": None if source else min(1.0, worked),
+        "p50_ms": latency.get("p50"),
+        "p99_ms": latency.get("p99"),
+        "queued": waiting(status, name),
+        "errors": figures["errors"],
+        "dead_letters": node.get("dead_letters", {}).get("count", 0),
+        "own": figures.get("own", {}),
+    }
 
 
 def _per(count: float, span: float) -> float:
@@ -181,54 +129,58 @@ def waiting(status: Status, name: str) -> int:
     return sum(int(queues.get(place, {}).get("depth", 0)) for place in places)
 
 
-#: The cells of a node by column; times are estimates from samples, which `~` marks.
-_CELLS: Final[dict[str, Callable[[Row], str]]] = {
-    "node": lambda row: row.node,
-    "state": lambda row: row.state,
-    "slet": lambda row: row.slet,
-    "in": lambda row: _cell(row.items_in),
-    "out": lambda row: _cell(row.items_out),
-    "in/s": lambda row: _cell(row.in_per_s),
-    "out/s": lambda row: _cell(row.out_per_s),
-    "rate/s": lambda row: _cell(row.out_per_s if row.in_per_s is None else row.in_per_s),
-    "busy": lambda row: "" if row.busy is None else f"~{row.busy:.0%}",
-    "p50 ms": lambda row: "" if row.p50_ms is None else f"~{row.p50_ms:.3g}",
-    "p99 ms": lambda row: "" if row.p99_ms is None else f"~{row.p99_ms:.3g}",
-    "queued": lambda row: number(row.queued),
-    "errors": lambda row: number(row.errors),
-    "dead": lambda row: number(row.dead_letters),
+#: The metric of a node in each column, and its format; times are estimates from samples, which `~` marks.
+_CELLS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
+    "node": ("node", str),
+    "state": ("state", str),
+    "slet": ("slet", str),
+    "in": ("items_in", number),
+    "out": ("items_out", number),
+    "in/s": ("in_per_s", "{:,.0f}".format),
+    "out/s": ("out_per_s", "{:,.0f}".format),
+    "rate/s": ("per_s", "{:,.0f}".format),
+    "busy": ("busy", "~{:.0%}".format),
+    "p50 ms": ("p50_ms", "~{:.3g}".format),
+    "p99 ms": ("p99_ms", "~{:.3g}".format),
+    "queued": ("queued", number),
+    "errors": ("errors", number),
+    "dead": ("dead_letters", number),
 }
 #: The columns of a run, and of `exop top`.
 RUN: Final = ("node", "state", "in", "out", "rate/s", "busy", "queued", "p50 ms", "p99 ms")
 TOP: Final = ("node", "state", "in/s", "out/s", "busy", "p50 ms", "p99 ms", "queued", "errors", "dead", "slet")
 
 
-def cells(row: Row, head: Sequence[str]) -> list[str]:
+def cells(row: Mapping[str, Any], head: Sequence[str]) -> list[str]:
     """Return the cells of one node for the columns *head*."""
-    return [_CELLS[name](row) for name in head]
+    figures = {**row, "per_s": row["out_per_s"] if row["in_per_s"] is None else row["in_per_s"]}
+    return ["" if figures[key] is None else form(figures[key]) for key, form in map(_CELLS.__getitem__, head)]
 
 
-def _cell(value: float | None) -> str:
-    return "" if value is None else number(round(value))
+def place(section: Section) -> str:
+    """Return the application, with the host if this is its part on one host, and its state."""
+    host = f" on {section['host']}" if section["host"] else ""
+    return f"{section['application']}{host}  {section['state']}"
 
 
 def title(section: Section) -> str:
     """Return one line on an application."""
-    change = section.last_change
+    change, errors, revision = section["last_change"], section["errors"], section["revision"]
+    items, rate, queued = (number(round(section[key])) for key in ("items", "items_per_s", "queued"))
     return (
-        f"{section.name}  {section.state}  {seconds(section.running_s)}"
-        + (f"  revision {section.revision}" if section.revision else "")
-        + f"  {number(section.items)} items  {number(round(section.items_per_s))}/s  {number(section.queued)} queued"
-        + (f"  errors: {section.errors}" if section.errors else "")
+        f"{place(section)}  {seconds(section['running_s'])}"
+        + (f"  revision {revision}" if revision else "")
+        + f"  {items} items  {rate}/s  {queued} queued"
+        + (f"  errors: {errors}" if errors else "")
         + (f"  last change paused {pause(change['paused_ms'])}" if change else "")
     )
 
 
 def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
     """Yield the tables of an application: its nodes, and its remote connectors; what does not run is marked."""
-    nodes = [(cells(row, head), row.state in ("failed", "suspended")) for row in section.nodes]
+    nodes = [(cells(row, head), row["state"] in ("failed", "suspended")) for row in section["nodes"]]
     connectors = []
-    for one in section.connectors:
+    for one in section["connectors"]:
         late = "" if one["lag_s"] is None else f"{one['lag_s']:.3g}"
         row = [one["channel"], one["peer"], one["state"], number(one["lag"]), late, number(one["credit"])]
         connectors.append((row, one["state"] != "connected"))
@@ -246,7 +198,7 @@ def page(head: str, sections: Sequence[Section]) -> Iterator[Line]:
         yield "", ""
         yield title(section), "bold"
         yield from tables(section, TOP)
-        yield from ((f"  {note}", ALARM) for note in section.notes)
+        yield from ((f"  {note}", ALARM) for note in section["notes"])
     if not sections:
         yield "  no application runs", ""
 
@@ -256,18 +208,13 @@ def plain(lines: Iterable[Line]) -> str:
     return "\n".join(text for text, _ in lines)
 
 
-def own_figures(status: Status) -> Iterator[tuple[str, str, Any]]:
-    """Yield the slets' own metrics: node, name and value."""
-    for node, facts in status["nodes"].items():
-        yield from ((node, name, value) for name, value in facts["metrics"].get("own", {}).items())
-
-
-def own_lines(status: Status) -> list[tuple[str, dict[str, Any]]]:
+def own_lines(section: Section) -> list[tuple[str, dict[str, Any]]]:
     """Return the slets' own metrics line by line; metrics named `group/name` share the line of their group."""
     lines: dict[str, dict[str, Any]] = {}
-    for node, name, value in own_figures(status):
-        group, slash, rest = name.partition("/")
-        lines.setdefault(f"{node} {group}" if slash else node, {})[rest if slash else name] = value
+    for row in section["nodes"]:
+        for name, value in row["own"].items():
+            group, slash, rest = name.partition("/")
+            lines.setdefault(f"{row['node']} {group}" if slash else row["node"], {})[rest if slash else name] = value
     return list(lines.items())
 
 
@@ -282,11 +229,8 @@ class View:
 
     every = LOG_EVERY
 
-    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
-        """Report the progress of the opening; *facts* as `opening` in the status."""
-
-    def running(self, status: Status) -> None:
-        """Report the metrics; called every `every` seconds."""
+    def show(self, status: Status) -> None:
+        """Report the metrics, or the progress of the opening; called every `every` seconds."""
 
     def close(self) -> None:
         """Release the terminal."""
@@ -298,26 +242,23 @@ class Log(View):
     def __init__(self) -> None:
         self._rates = Rates()
 
-    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
-        """Log the slets that are open, and those that are not."""
-        logger("exop.run").info("opening", application=application, **opening_facts(facts))
-
-    def running(self, status: Status) -> None:
+    def show(self, status: Status) -> None:
         """Log the totals and the slets' own metrics: all as JSON, else the non-zero ones of sources and sinks."""
+        if "opening" in status:
+            logger("exop.run").info("opening", application=status["name"], **opening_facts(status["opening"]))
+            return
         section = self._rates.section(status)
         own = {
-            f"{node}.{name}": value
-            for node, name, value in own_figures(status)
-            if is_json() or (value and status["nodes"][node]["role"] != "pi")
+            f"{row['node']}.{name}": value
+            for row in section["nodes"]
+            for name, value in row["own"].items()
+            if is_json() or (value and None in (row["items_in"], row["items_out"]))
         }
         logger("exop.run").info(
             status["state"],
-            application=section.application,
-            seconds=round(section.running_s, 1),
-            items=section.items,
-            rate=round(section.items_per_s),
-            queued=section.queued,
-            errors=section.errors,
+            seconds=round(section["running_s"], 1),
+            rate=round(section["items_per_s"]),
+            **{key: section[key] for key in ("application", "items", "queued", "errors")},
             **own,
         )
 
@@ -340,19 +281,18 @@ class Live(View):
         )
         self._display.start()
 
-    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
-        """Show the slets that are not ready yet."""
-        shown = opening_facts(facts)
-        tail = f": waiting for {shown['waiting']}" if "waiting" in shown else ""
-        self.show([(f"{application}: opening, {shown['ready']} slets are ready{tail}", "")])
-
-    def running(self, status: Status) -> None:
-        """Draw the table, with the slets' own metrics below it."""
+    def show(self, status: Status) -> None:
+        """Draw the table, with the slets' own metrics below it; before, the slets that are not ready yet."""
+        if "opening" in status:
+            shown = opening_facts(status["opening"])
+            tail = f": waiting for {shown['waiting']}" if "waiting" in shown else ""
+            self.draw([(f"{status['name']}: opening, {shown['ready']} slets are ready{tail}", "")])
+            return
         section = self._rates.section(status)
-        own = [(f"{line}  {pairs(figures)}", "dim") for line, figures in own_lines(status)]
-        self.show([(title(section), "bold"), *tables(section, RUN), *own])
+        own = [(f"{line}  {pairs(figures)}", "dim") for line, figures in own_lines(section)]
+        self.draw([(title(section), "bold"), *tables(section, RUN), *own])
 
-    def show(self, lines: Iterable[Line]) -> None:
+    def draw(self, lines: Iterable[Line]) -> None:
         """Draw lines in place of those before; only problems are wrapped if they are wider than the terminal."""
         from rich.console import Group
         from rich.text import Text
@@ -375,23 +315,22 @@ def choose_view(*, quiet: bool) -> View:
 def print_summary(report: Mapping[str, Any]) -> None:
     """Print the summary of a run: outcome, totals, the table of its nodes, errors."""
     status = report["status"]
-    totals, span = Totals.of(status), status["running_s"]
-    rate = number(round(totals.items / span)) if span else "0"
+    span, section = status["running_s"], Rates().section(status)
+    items, errors, totals = section["items"], section["errors"], totals_of(status)
+    more = {"skipped": "skipped", "dead": "set aside as dead letters", "queued": "left in queues"}
     counts = [
-        f"{number(totals.items)} {'item' if totals.items == 1 else 'items'} ({rate}/s)",
-        "1 error" if totals.errors == 1 else f"{totals.errors} errors",
-        *([f"{totals.skipped} skipped"] if totals.skipped else []),
-        *([f"{totals.dead} set aside as dead letters"] if totals.dead else []),
-        *([f"{totals.queued} left in queues"] if totals.queued else []),
+        f"{number(items)} {'item' if items == 1 else 'items'} ({number(round(section['items_per_s']))}/s)",
+        "1 error" if errors == 1 else f"{errors} errors",
+        *(f"{totals[key]} {words}" for key, words in more.items() if totals[key]),
     ]
     text = f"{status['name']}: {report['outcome']} after {seconds(span)}: {', '.join(counts)}"
     if is_json():
-        own = {f"{node}.{name}": value for node, name, value in own_figures(status)}
-        say(text, application=status["name"], outcome=report["outcome"], seconds=span, **vars(totals), **own)
+        own = {f"{row['node']}.{name}": value for row in section["nodes"] for name, value in row["own"].items()}
+        say(text, application=status["name"], outcome=report["outcome"], seconds=span, **totals, **own)
         return
     say(text)
-    say(plain(tables(Rates().section(status), RUN)))
+    say(plain(tables(section, RUN)))
     for line in (*error_lines(status), *checkpoint_lines(status)):
         say(f"  {line}")
-    for line, figures in own_lines(status):
+    for line, figures in own_lines(section):
         say(f"  {line}: {pairs(figures)}")

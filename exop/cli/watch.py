@@ -14,12 +14,11 @@ from exop.cli.report import DONE, FAILED, LETTERS, Stopping, say
 from exop.cli.view import View
 from exop.errors import ComponentFailed, ExopError, LastCheckpointFailed, UnknownName
 from exop.logs import is_json, logger
-from exop.report import Totals
+from exop.report import totals_of
 from exop.safe_repr import error_text, safe_repr
 
 if TYPE_CHECKING:
     from exop.platform import Platform
-    from exop.runtime.component import Component
     from exop.runtime.deployment import Deployment
 
 #: The interval at which signals and failures are checked, in seconds.
@@ -53,6 +52,8 @@ class Watch:
     outcome: Outcome = "finished"
     dead: int = 0
     late: bool = False
+    _status: dict[str, Any] = field(default_factory=dict)
+    _shown: float = field(default_factory=time.monotonic)
     _held: tuple[str, ...] = ()
     _held_since: float = 0.0
     _reported: list[BaseException | None] = field(default_factory=list)
@@ -66,37 +67,43 @@ class Watch:
         """
         patience, self.stopping.patience = self.stopping.patience, 1
         with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
-            running = pool.submit(steps)
-            shown, answered = time.monotonic(), False
+            running, answered = pool.submit(steps), False
             while not wait([running], TICK).done:
                 if self.stopping.count and not answered:
                     answered = True
                     say(f"{self.application}: it ends as soon as its slets are open; Ctrl-C again kills it")
-                if time.monotonic() - shown >= self.view.every / 2:
-                    with suppress(ExopError):  # the opening has not begun yet
-                        status = self.platform.status(self.application)
-                        if "opening" in status:
-                            self.view.opening(self.application, status["opening"])
-                    shown = time.monotonic()
+                self._show(self.view.every / 2)
             self.stopping.patience = patience
             return running.result()
 
     def until_the_end(self) -> dict[str, Any]:
         """Supervise the application until its end, and return the report of the run."""
         # The first metrics are reported soon, later ones at the interval of the view.
-        shown = time.monotonic() - self.view.every + SOON
-        status = self.platform.status(self.application)
+        self._shown = time.monotonic() - self.view.every + SOON
+        self._status = self.platform.status(self.application)
         while not self._ended():
-            if time.monotonic() - shown >= self.view.every:
-                status = self._status(status)
-                self.view.running(status)
-                shown = time.monotonic()
-        status = self._status(status)
-        self.dead = Totals.of(status).dead
-        report = {"outcome": self.outcome, "status": status}
+            self._show(self.view.every)
+        self._look()
+        self.dead = totals_of(self._status)["dead"]
+        report: dict[str, Any] = {"outcome": self.outcome, "status": self._status}
         if self.error is not None:
-            report["error"] = self._failure()
+            nodes = self._status["nodes"].items()
+            failed = {name: {"error": one["error"], **one.get("kept", {})} for name, one in nodes if "error" in one}
+            report["error"] = {"error": str(self.error), "nodes": failed}
         return report
+
+    def _show(self, every: float) -> None:
+        """Show the status, at most once in *every* seconds."""
+        if time.monotonic() - self._shown >= every:
+            self._look()
+            if self._status:
+                self.view.show(self._status)
+            self._shown = time.monotonic()
+
+    def _look(self) -> None:
+        """Read the status; the last one remains if the application was removed, or is not opening yet."""
+        with suppress(ExopError):
+            self._status = self.platform.status(self.application)
 
     @property
     def exit_code(self) -> int:
@@ -128,8 +135,7 @@ class Watch:
         lost = bool(deployment.crashed())
         waits = self.policy == "wait" and not lost and not self.stopping.count
         cure = "fix the cause, then `exop resume {}` retries the item; or stop with Ctrl-C" if waits else ""
-        for component in new_failures(deployment, self._reported):
-            report_failure(self.application, component, cure)
+        report_failures(deployment, self._reported, cure)
         if waits:
             time.sleep(TICK)
             return False
@@ -169,47 +175,29 @@ class Watch:
         )
         return True
 
-    def _failure(self) -> dict[str, Any]:
-        """Return the failure as plain data, for the report."""
-        found: dict[str, Any] = {"error": str(self.error)}
-        if self.application in self.platform.applications():
-            nodes = self.platform.status(self.application)["nodes"]
-            found["nodes"] = {
-                name: {"error": node["error"], **node.get("kept", {})}
-                for name, node in nodes.items()
-                if "error" in node
-            }
-        return found
 
-    def _status(self, last: dict[str, Any]) -> dict[str, Any]:
-        """Return the current status, or *last* if the application was removed meanwhile."""
-        try:
-            return self.platform.status(self.application)
-        except UnknownName:
-            return last
+def report_failures(deployment: Deployment, reported: list[BaseException | None], cure: str) -> None:
+    """Report the failures that are not *reported* yet, with item and traceback; they are from now on.
 
-
-def new_failures(deployment: Deployment, reported: list[BaseException | None]) -> list[Component]:
-    """Return the components that have failed with an error that is not *reported* yet; it is from now on."""
-    fresh = [one for one in deployment.failures() if not any(one.error is error for error in reported)]
-    reported += [one.error for one in fresh]
-    return fresh
-
-
-def report_failure(application: str, component: Component, cure: str) -> None:
-    """Report a failure with its item and traceback, and the *cure* that is waited for; `{}` in it is the node."""
-    place, kept, error = f"{application}.{component.node.name}", component.trouble.kept, component.error
-    title = f"{place} has failed: {error_text(error) if error is not None else ''}"
-    if is_json():
-        facts = {"port": kept.port, "item": safe_repr(kept.item), "traceback": kept.text} if kept else {}
-        node = component.node.name
-        logger("exop.run").error(title, application=application, node=node, waits=bool(cure), **facts)
-        return
-    lines = [title]
-    if kept is not None and kept.port:
-        lines.append(f"  with the item {safe_repr(kept.item)} at its port {kept.port!r}; the item is kept")
-    if kept is not None:
-        lines += [f"  {line}" for line in kept.text.rstrip().splitlines()]
-    if cure:
-        lines.append(f"  everything upstream waits: {cure.format(place)}")
-    say("\n".join(lines))
+    Args:
+        cure: What the stream waits for, if it does; `{}` in it is the node.
+    """
+    for component in deployment.failures():
+        if any(component.error is error for error in reported):
+            continue
+        reported.append(component.error)
+        place, kept = f"{deployment.name}.{component.node.name}", component.trouble.kept
+        title = f"{place} has failed: {error_text(component.error) if component.error is not None else ''}"
+        if is_json():
+            facts = {"port": kept.port, "item": safe_repr(kept.item), "traceback": kept.text} if kept else {}
+            at = {"application": deployment.name, "node": component.node.name}
+            logger("exop.run").error(title, **at, waits=bool(cure), **facts)
+            continue
+        lines = [title]
+        if kept is not None and kept.port:
+            lines.append(f"  with the item {safe_repr(kept.item)} at its port {kept.port!r}; the item is kept")
+        if kept is not None:
+            lines += [f"  {line}" for line in kept.text.rstrip().splitlines()]
+        if cure:
+            lines.append(f"  everything upstream waits: {cure.format(place)}")
+        say("\n".join(lines))

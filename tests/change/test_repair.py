@@ -8,7 +8,7 @@ import pytest
 
 from exop import Application, Batch, InputPort, Memento, slet
 from exop.errors import ComponentFailed
-from exop.report import Totals
+from exop.report import totals_of
 from tests.change.tools import (
     Position,
     Sum,
@@ -109,7 +109,7 @@ def test_a_replaced_slet_keeps_its_errors_in_the_report(platform):
         ("c", 1, "ValueError: 60 is poison"),
     ]
     assert {one["slet"] for one in told} == {"tests.change.test_repair:picky"}
-    assert Totals.of(platform.status("app")).errors == 2
+    assert totals_of(platform.status("app"))["errors"] == 2
 
 
 @pytest.mark.parametrize("repair", REPAIRS)

@@ -104,6 +104,8 @@ def test_others_see_how_far_it_is(slow, gate, capsys):
         assert (found["state"], found["nodes"]["engine"]["state"]) == ("opening", "opening")
         assert (found["opening"]["opened"], found["opening"]["total"]) == (2, 3)
         assert list(found["opening"]["waiting"]) == ["engine"]
+        assert platform.metrics("slow", quantiles=True)["nodes"]["engine"].keys() >= {"items_in", "state", "slet"}
+        assert "own" not in platform.metrics("slow")["nodes"]["engine"]
         assert platform.applications() == []
         assert main(["health"]) == 1
         assert capsys.readouterr().out == "not ready: slow: opening 2 of 3\n"

@@ -132,7 +132,7 @@ def test_a_host_returns_without_its_fragment():
         with platform("b") as b:
             assert a.remoting.peers["b"].wait_until(connected=True, timeout=PATIENCE)
             assert a.status("app")["state"] == a.metrics("app")["state"] == "fragment lost"
-            assert any("exop accept app" in line for line in Rates().sections(a.status("app"))[0].notes)
+            assert any("exop accept app" in line for line in Rates().sections(a.status("app"))[0]["notes"])
             with pytest.raises(PlanError, match="app.check is on b: b has returned without its fragment"):
                 Found(a, "app", "check").node_status()
             assert any("exop accept app" in line for line in attention_lines(a.status("app")))

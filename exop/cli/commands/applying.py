@@ -140,7 +140,7 @@ def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
         status = platform.status()["applications"].get(name, {})
         if "opening" in status:
             views.extend([] if views else [choose_view(quiet=False)])
-            views[0].opening(name, status["opening"])
+            views[0].show(status)
 
     try:
         return str(platform.ask("apply_topology", show, toml=topology))

@@ -229,14 +229,14 @@ def _platform_lines(platforms: list[dict[str, Any]]) -> Iterator[str]:
 
 def _rows(platform: dict[str, Any]) -> list[list[str]]:
     """One row per application; one for the platform itself if it has none."""
-    from exop.report import Totals
+    from exop.report import totals_of
 
     begin, address = [str(platform["pid"]), platform["platform"]], platform["address"]
     if "problem" in platform:
         return [[*begin, "-", f"does not answer: {platform['problem']}", "", "", "", address]]
     rows = []
     for name, status in platform["applications"].items():
-        counts = (str(len(status["nodes"])), number(Totals.of(status).items))
+        counts = (str(len(status["nodes"])), number(totals_of(status)["items"]))
         rows.append([*begin, name, state_text(status) + held_nodes(status), lasts(status), *counts, address])
     failed = platform.get("failed_to_restart", {})
     rows += [[*begin, name, f"not started again: {why}", "", "", "", ""] for name, why in failed.items()]

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.cli.options import Json, Where
@@ -15,8 +14,8 @@ from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED, Stopping, say
 from exop.cli.status_text import checkpoint_lines, state_text
 from exop.cli.text import answer, print_json
-from exop.cli.view import RUN, Live, Rates, Section, Sort, page, plain, tables
-from exop.errors import BuilderError, CallTimeout, ExopError, PeerUnreachable, RemotingError, UnknownName
+from exop.cli.view import RUN, Live, Rates, Sort, page, place, plain, tables
+from exop.errors import BuilderError, CallTimeout, PeerUnreachable, RemotingError, UnknownName
 from exop.model.slets.spec import is_number
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 #: The interval at which signals are checked, in seconds.
 TICK: Final = 0.05
-#: One of this many requests is for the whole status, with quantiles; the others are for the metrics alone.
-WHOLE: Final = 10
 #: The states of an application that is healthy.
 _READY: Final = ("running", "finished")
 #: The number of failed checkpoints after which an application is not ready; one may fail because a source is slow.
@@ -59,19 +56,65 @@ def top(
     """
     if not 0 < every < 3600:
         raise BuilderError(f"--every {every:g} is no number of seconds between two updates; give one above 0")
+    facts: dict[str, Any] = {}
     with _named(app, where) as (platform, name), Stopping(patience=1) as stopping:
-        look = Look(platform, name, sort, stopping, every)
-        if not sys.stdout.isatty() or json or once:
-            _plain(look, once=once, json=json)
-        else:
+        looks = _looks(platform, name, sort, stopping, every)
+        if once:
+            facts = next(looks)  # the rates are those from here on
+        if sys.stdout.isatty() and not json and not once:
             with closing(Live(screen=True)) as screen:
-                while look.again():
-                    screen.show(page(f"{look.head}  every {every:g} s, Ctrl-C ends", look.sections))
-                    if not look.pause():
-                        break
-            print(plain(page(look.head, look.sections)))
-    if look.farewell:
-        say(look.farewell)
+                for facts in looks:
+                    screen.draw(page(f"{_head(facts)}  every {every:g} s, Ctrl-C ends", facts["applications"]))
+            print(plain(page(_head(facts), facts["applications"])))
+        for number, facts in enumerate(looks):
+            if "ended" in facts:
+                break
+            if json:
+                print_json(facts, indent=None)
+            else:
+                text = plain(page(f"{time.strftime('%H:%M:%S')}  {_head(facts)}", facts["applications"]))
+                print(f"\n{text}" if number else text, flush=True)
+            if once:
+                break
+    if "ended" in facts:
+        say(facts["ended"])
+
+
+def _looks(
+    platform: RemotePlatform, application: str, sort: Sort, stopping: Stopping, every: float
+) -> Iterator[dict[str, Any]]:
+    """Yield the metrics of a platform at intervals until the user stops, or the platform or its application ends.
+
+    `trouble` is the reason why they are outdated; `ended`, of the last ones, is the reason for the end.
+    """
+    rates = Rates()
+    facts: dict[str, Any] = {"platform": platform.name, "pid": platform.pid, "applications": []}
+    while True:
+        facts.pop("trouble", None)
+        try:
+            running = {application: platform.status(application)} if application else platform.status()["applications"]
+            facts["pid"] = platform.pid  # it may have been started again
+            facts["applications"] = [one for name in sorted(running) for one in rates.sections(running[name], sort)]
+        except CallTimeout as late:
+            facts["trouble"] = str(late)
+        except UnknownName:
+            if application:
+                yield facts | {"ended": f"{application} was removed"}
+                return  # else an application was removed while the platform answered
+        except PeerUnreachable as problem:
+            yield facts | {"ended": f"{_head(facts)} has ended: {problem}"}
+            return
+        yield {**facts}
+        deadline = time.monotonic() + every
+        while (rest := deadline - time.monotonic()) > 0:
+            if stopping.count:
+                return
+            time.sleep(min(TICK, rest))
+
+
+def _head(facts: Mapping[str, Any]) -> str:
+    """Return the line above the tables: the platform, and any trouble in reaching it."""
+    return f"{facts['platform']} (process {facts['pid']})" + (f"  {facts['trouble']}" if "trouble" in facts else "")
 
 
 def health(*, live: bool = False, ready: bool = False, where: Where = Where(), json: Json = False) -> int:
@@ -122,7 +165,7 @@ def metrics(app: str = "", /, *, prometheus: bool = False, where: Where = Where(
 
     def text() -> str:
         sections = [section for one in figures.values() for section in Rates().sections(one)]
-        return "\n".join(f"{section.name}  {section.state}\n{plain(tables(section, RUN))}" for section in sections)
+        return "\n".join(f"{place(section)}\n{plain(tables(section, RUN))}" for section in sections)
 
     facts = {
         name: {key: one[key] for key in ("state", "running_s", "nodes")}
@@ -142,124 +185,6 @@ def _named(app: str, where: Where) -> Iterator[tuple[RemotePlatform, str]]:
     with find_application(app, where) as found:
         found.check_whole(app)
         yield found.platform, found.application
-
-
-@dataclass
-class Look:
-    """Requests the metrics of a platform until the platform or its application ends, or the user stops.
-
-    Attributes:
-        farewell: The reason for the end, unless the user has stopped.
-        trouble: The reason why the sections are outdated.
-    """
-
-    platform: RemotePlatform
-    application: str
-    sort: Sort
-    stopping: Stopping
-    every: float
-    farewell: str = ""
-    name: str = "the platform"
-    pid: int = 0
-    trouble: str = ""
-    sections: list[Section] = field(default_factory=list)
-    _rates: Rates = field(default_factory=Rates)
-    _known: dict[str, Any] = field(default_factory=dict)
-    _left: int = 0
-
-    def again(self) -> bool:
-        """Update the sections; `False` if there is nothing left to show."""
-        try:
-            running = self._statuses()
-        except CallTimeout as late:
-            self.trouble = str(late)
-            return True
-        except UnknownName:
-            self.farewell = f"{self.application} was removed"
-            return False
-        except PeerUnreachable as problem:
-            self.farewell = f"{self.name} (process {self.pid}) has ended: {problem}"
-            return False
-        self.sections = [one for name in sorted(running) for one in self._rates.sections(running[name], self.sort)]
-        self.trouble = ""
-        return True
-
-    def _statuses(self) -> dict[str, Any]:
-        """Return the status of each application; request all of it periodically and after a change, else the metrics.
-
-        Raises:
-            UnknownName: the application no longer runs.
-        """
-        names = [self.application] if self.application else None
-        self._left -= 1
-        if self._left > 0 and self._known:
-            try:
-                there = names or self.platform.applications()
-                for name in there:
-                    refresh(self._known[name], self.platform.metrics(name))
-                self._left = self._left if names or len(there) == len(self._known) else 0
-            except (KeyError, ExopError):
-                self._left = 0
-        if self._left <= 0:
-            status = self.platform.status()
-            self.name, self.pid, self._left = status["platform"], status["pid"], WHOLE
-            self._known = status["applications"]
-        if names is not None and names[0] not in self._known:
-            raise UnknownName(place=self.name, kind="application", name=names[0], known=self._known)
-        return {name: self._known[name] for name in names or self._known}
-
-    def pause(self) -> bool:
-        """Wait until the next update; return `False` if the user has stopped."""
-        deadline = time.monotonic() + self.every
-        while not self.stopping.count and (rest := deadline - time.monotonic()) > 0:
-            time.sleep(min(TICK, rest))
-        return not self.stopping.count
-
-    @property
-    def head(self) -> str:
-        """The line above the tables: the platform, and any trouble in reaching it."""
-        return f"{self.name} (process {self.pid})" + (f"  {self.trouble}" if self.trouble else "")
-
-
-def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
-    """Update the metrics in a status; the quantiles remain.
-
-    Raises:
-        KeyError: the metrics belong to another revision or state, so that the status is outdated.
-    """
-    changed = [key for key in ("revision", "state") if status[key] != metrics[key]]
-    if "hosts" in metrics and not changed:
-        for host, one in metrics["hosts"].items():
-            refresh(status["hosts"][host], one)
-        return
-    for name, node in metrics["nodes"].items():
-        known = status["nodes"][name]
-        if known["state"] != node["state"] or known["metrics"]["errors"] != node["errors"]:
-            changed.append(name)
-        known["metrics"] |= {key: value for key, value in node.items() if value != {}}
-    for part in ("channels", "inserted"):
-        for name, channel in metrics[part].items():
-            known = status[part][name]
-            changed += [name] if known.get("trouble") != channel.get("trouble") else []
-            known |= channel
-    if changed:
-        raise KeyError(changed[0])
-    status["running_s"] = metrics["running_s"]
-
-
-def _plain(look: Look, *, once: bool, json: bool) -> None:
-    if once and look.again():  # the rates are those from here on
-        look.pause()
-    while look.again():
-        if json:
-            sections = [asdict(one) for one in look.sections]
-            print_json({"platform": look.name, "pid": look.pid, "applications": sections}, indent=None)
-        else:
-            print(plain(page(f"{time.strftime('%H:%M:%S')}  {look.head}", look.sections)), flush=True)
-        if once or not look.pause():
-            break
-        if not json:
-            print()
 
 
 def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from exop.cli.options import Load, Name, OnFailure, Params, State, check_seconds
 from exop.cli.report import DONE, FAILED, Stopping, further, say
 from exop.cli.text import pause
-from exop.cli.watch import Watch, new_failures, report_failure
+from exop.cli.watch import Watch, report_failures
 from exop.errors import ComponentFailed, ExopError, StateError, UnknownName
 
 if TYPE_CHECKING:
@@ -291,11 +291,11 @@ class Session:
         except UnknownName:
             return  # it was removed: the next save deploys it again
         except ComponentFailed:
-            for component in new_failures(self.platform.deployment(application), self._reported):
-                report_failure(application, component, "edit it: the item is retried")
+            cure = "edit it: the item is retried"
+            report_failures(self.platform.deployment(application), self._reported, cure)
         if time.monotonic() - self._shown >= self.view.every:
             self._shown = time.monotonic()
-            self.view.running(self.platform.status(application))
+            self.view.show(self.platform.status(application))
 
     def end(self) -> None:
         """End the sources, process the items in flight, and remove the application."""

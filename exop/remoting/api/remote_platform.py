@@ -139,6 +139,11 @@ class RemotePlatform(Management[RemotePlan]):
         """The name of the platform."""
         return self._client.platform().name
 
+    @property
+    def pid(self) -> int:
+        """The process of the platform."""
+        return self._client.platform().pid
+
     def close(self) -> None:
         """End the connection; the platform goes on."""
         self._client.close()

@@ -9,7 +9,11 @@ import subprocess
 from contextlib import suppress
 
 from exop.cli import main
+from exop.cli.commands.monitoring import _looks
+from exop.cli.report import Stopping
+from exop.errors import CallTimeout, PeerUnreachable, UnknownName
 from tests.cli.shell import COMMAND, answer_of, applications, eventually, facts, running
+from tests.cli.test_view import status
 
 
 def test_once(line):
@@ -56,6 +60,48 @@ def test_it_ends_with_its_application(line):
         _, err = top.communicate(timeout=120)
     assert (top.returncode, err) == (0, "line was removed\n")
     assert applications() == {}
+
+
+class Answers:
+    """A platform that gives these answers, one after the other, and raises those that are errors."""
+
+    name, pid = "there", 7
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def status(self, application=None):
+        """The next answer."""
+        found = self.answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found if application else {"applications": {one["name"]: one for one in found}}
+
+
+def looks(application, *answers):
+    """What `exop top` shows: the items of each application, the trouble, and the reason for the end."""
+    platform = Answers(*answers, PeerUnreachable(address="there", problem="gone"))
+    found = [*_looks(platform, application, "mesh", Stopping(), 0.0)]
+    shown = [facts | {"applications": [one["items"] for one in facts["applications"]]} for facts in found[:-1]]
+    return shown, found[-1]["ended"]
+
+
+def test_what_is_shown_while_a_platform_does_not_answer():
+    """The figures of the last answer, with the reason; also if an application is removed while it answers."""
+    late = CallTimeout(address="there", operation="status", seconds=1.0)
+    gone = UnknownName(place="there", kind="application", name="b", known=["a"])
+    both = [status(1.0, 5, name="a"), status(1.0, 9, name="b")]
+    shown, ended = looks("", both, late, gone, [status(2.0, 6, name="a")])
+    assert [(facts["applications"], "trouble" in facts) for facts in shown] == [
+        ([5, 9], False),
+        ([5, 9], True),
+        ([5, 9], False),
+        ([6], False),
+    ]
+    assert ended.startswith("there (process 7) has ended: ")
+    shown, ended = looks("b", both[1], late, gone)
+    assert [(facts["applications"], "trouble" in facts) for facts in shown] == [([9], False), ([9], True)]
+    assert ended == "b was removed"
 
 
 def test_ctrl_c_restores_the_terminal(line):
