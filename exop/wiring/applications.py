@@ -457,8 +457,8 @@ class Applications:
         This waits in a thread of its own for a change, which may call it in its cut, from another thread.
         """
         if not deployment.changing.acquire(blocking=False):
-            name = f"exop hold {component.id}"
-            threading.Thread(target=self._hold_back, args=(deployment, component, error), name=name, daemon=True).start()
+            given = deployment, component, error
+            threading.Thread(target=self._hold_back, args=given, name="exop hold", daemon=True).start()
             return
         try:
             self._hold_back(deployment, component, error)
