@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from typing import Any, Final
@@ -28,7 +28,7 @@ from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import cut, weight
-from exop.runtime.dataflow.entry import Entry, Method, count_items
+from exop.runtime.dataflow.entry import Entry, Method, fan_out, method_for
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import acting_as
 from exop.runtime.log.memory import Position
@@ -57,6 +57,11 @@ class Hop:
     channel: str
     source: str
     to: str
+
+    @property
+    def queue(self) -> str:
+        """The queue that may stand between the channel and the port."""
+        return f"{self.channel} -> {self.to}"
 
 
 def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
@@ -94,10 +99,10 @@ def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[H
     assert isinstance(log, LogChannel)
     if len(paths) > 1:
         paths.sort(key=lambda path: log.order.index(path[0].to))
-        passed = [hop.to for path in paths for hop in path]
-        queues = [one for one in deployment.inserted if one.rpartition(" -> ")[2] in passed]
-        queues += [hop.channel for path in paths for hop in path if deployment.channels[hop.channel].buffered]
-        if queues or len({*passed}) < len(passed):
+        hops = [hop for path in paths for hop in path]
+        queues = [hop.queue for hop in hops if hop.queue in deployment.inserted]
+        queues += [hop.channel for hop in hops if deployment.channels[hop.channel].buffered]
+        if queues or len({hop.to for hop in hops}) < len(hops):
             by = f"by way of the queue {queues[0]!r}" if queues else "by one slet, without an order between them"
             cure = f"connect each to the log by slets of its own, without queues, or {OTHERWISE}"
             raise _refused(node, f"several of its ports are fed {by}", cure)
@@ -153,66 +158,42 @@ def _path_to(node: Node, deployment: Deployment, port: str) -> list[Hop]:
     return [Hop(name, "", to), *hops]
 
 
-@dataclass
-class ReplayBuffer:
-    """Holds back the replayed events that wait, in the running application, at the same place of the path."""
+class Gate:
+    """Holds back the last replayed events at one place of a path: as many as wait there in the running application.
 
-    _deployment: Deployment
-    _to: Entry
-    _places: list[str]
-    _queues: list[str]
-    _inside: Callable[[], int] = int
-    _events: deque[tuple[Method, Any]] = field(default_factory=deque)
-    count: int = 0
+    Attributes:
+        entry: Takes the replayed events.
+        waiting: Returns the number of events that wait at the place in the running application.
+        kept: The number of events to hold back.
+        count: The number of events that it holds.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, to: Entry, waiting: Callable[[], int], *, whole: bool = False) -> None:
         self.entry = Entry(*(partial(self._put, method) for method in ("push", "push_batch", "control")))
+        self.waiting = waiting
+        self.kept = self.count = 0
+        self._to, self._whole = to, whole
+        self._events = deque[tuple[Method, Any]]()
 
-    def put(self, payload: Any) -> None:
-        """Take a payload of the log."""
-        if isinstance(payload, CONTROL):
-            self._put("control", payload)
-        elif isinstance(payload, list) and len(payload) == 1:
-            self._put("push", payload[0])
-        else:
-            self._put("push_batch", payload)
-
-    def pass_on(self, kept: int) -> bool:
-        """Pass on all but the last *kept* events; return whether that many are left."""
-        while self.count > kept:
-            self.pass_one(kept)
-        return self.count == kept
-
-    def fits(self, kept: int) -> bool:
-        """Whether the next payload as a whole is before the last *kept* events."""
-        return self.count > kept and (count_items(*self._events[0]) or 1) <= self.count - kept
-
-    def pass_one(self, kept: int) -> None:
-        """Pass on the next payload, or the part of it that is before the last *kept* events."""
-        method, payload = self._events.popleft()
-        size, most = count_items(method, payload) or 1, self.count - kept
-        if size > most:
-            self._events.appendleft((method, cut(payload, most, size)))
-            payload, size = cut(payload, 0, most), most
-        self.count -= size
-        getattr(self._to, method)(payload)
-
-    def waiting(self) -> int:
-        """Return the number of events that wait at this place in the running application."""
-        found: list[Waiting] = []
-        for name in self._queues:
-            queue = self._deployment.inserted.get(name, self._deployment.channels.get(name))
-            found += queue.capture()["entries"] if isinstance(queue, Buffered) else ()
-        for place in self._places:
-            found += ((work.method, work.payload) for work in self._deployment.inlets.at(place))
-        waiting = sum(weight(payload) if method == "push_batch" else 1 for method, payload in found)
-        return waiting + self._inside()
+    def pass_on(self) -> None:
+        """Pass on all but the last `kept` events; if it takes batches as a *whole*, it does not divide any."""
+        while self.count > self.kept:
+            method, payload = self._events[0]
+            size, most = _size(method, payload), self.count - self.kept
+            if size > most and self._whole:
+                break
+            self._events.popleft()
+            if size > most:
+                self._events.appendleft((method, cut(payload, most, size)))
+                payload, size = cut(payload, 0, most), most
+            self.count -= size
+            getattr(self._to, method)(payload)
 
     def _put(self, method: Method, payload: Any) -> None:
-        size = 1 if method == "control" else count_items(method, payload)
-        if size:
+        if size := _size(method, payload):
             self._events.append((method, payload))
             self.count += size
+            self.pass_on()
 
 
 class Rebuild:
@@ -225,31 +206,32 @@ class Rebuild:
 
     def __init__(self, deployment: Deployment, successor: Component) -> None:
         self.log, self._paths, self.position = _log_of(successor.node, deployment)
-        self.channels = {hop.channel for path in self._paths for hop in path}
+        paths = self._paths
+        self.channels = {hop.channel for path in paths for hop in path}
         self._deployment = deployment
         self._successor = successor
         self._copies: list[Component] = []
-        self._stages = [self._built(path) for path in self._paths]  # the buffers of each path, from the log on
-        form = successor.spec.ports[node_at(self._paths[0][-1].to, deployment.mesh.nodes)[1]].type.form
-        # Single items are replayed together.
-        self._merges = len(self._paths) == len(self._stages[0]) == 1 and form == "item"
+        self._inner: list[Gate] = []  # those of each path from the log on
+        self._branches = len(paths) > 1
+        entries = [self._built(path) for path in paths]
+        self._fronts = [partial(self._waiting, [path[0].to], path[0].queue) for path in paths]
+        self._front = Gate(fan_out(entries), lambda: max(one() for one in self._fronts), whole=self._branches)
+        form = successor.spec.ports[node_at(paths[0][-1].to, deployment.mesh.nodes)[1]].type.form
+        self._merges = len(self.channels) == 1 and not self._branches and form == "item"  # single items come together
         self._largest = 0
         if successor.tie is not None:
             successor.tie.replaying = True
 
     def catch_up(self) -> None:
         """Replay until the end is near; a stream that is as fast as the replay is stopped for short times."""
-        before, (left, end, kept) = math.inf, self._near()
+        before, left = math.inf, self._measured()
         while 0 < left <= 0.8 * before:
-            self._replay(end, kept)
-            before, (left, end, kept) = left, self._near()
-        while left > 0:
+            self._replay()
+            before, left = left, self._measured()
+        while self._measured() > 0:
             with Pause(self._deployment) as pause:
                 pause.stop()
-                until = time.perf_counter() + MOMENT
-                while left > 0 and time.perf_counter() < until:
-                    self._replay(end, kept, most=SMALL_BATCH)
-                    left, end, kept = self._near()
+                self._replay(SMALL_BATCH, until=time.perf_counter() + MOMENT)
         self._settle(None)
 
     def completed(self, timeout: float) -> Memento | None:
@@ -257,9 +239,13 @@ class Rebuild:
 
         An engine may take *timeout* seconds to process them.
         """
-        waiting = [[stage.waiting() for stage in stages] for stages in self._stages]
+        self._measured(exactly=True)
         with acting_as(None):  # a slet that raises is refused here, and suspends no driver
-            self._replay(self.log.position, max(found[0] for found in waiting), waiting)
+            self._replay()
+        inner = (gate.count != gate.waiting() for gate in self._inner)
+        if any(one() != self._front.count for one in self._fronts) or any(inner):
+            problem = "some of its inputs have come farther than others, or less far than the replayed events"
+            raise _refused(self._successor.node, problem, "make the change once more")
         self._check_copies()
         # A conditional update may have taken effect meanwhile.
         _since(self._successor.node, self._deployment, self.log.name, self._paths)
@@ -282,49 +268,48 @@ class Rebuild:
             successor.user.run(successor, "processing the log", successor.instance.quiesce, timeout)
             successor.instance.proceed()
 
-    def _unprocessed(self, port: str) -> int:
-        """Return the number of events that have arrived at a port of an engine, and that its successor will get."""
-        predecessor = self._deployment.components[self._successor.node.name]
-        if predecessor.tie is None:
-            return 0
-        return predecessor.tie.arrived(port) - predecessor.tie.committed.inputs.get(port, 0)
+    def _waiting(self, places: list[str], *queues: str) -> int:
+        """Return the number of events that wait at these places and in these queues of the running application."""
+        deployment, found = self._deployment, list[Waiting]()
+        for name in queues:
+            queue = deployment.inserted.get(name, deployment.channels.get(name))
+            found += queue.capture()["entries"] if isinstance(queue, Buffered) else ()
+        for place in places:
+            found += ((work.method, work.payload) for work in deployment.inlets.at(place))
+        node, port = node_at(places[0], deployment.mesh.nodes)
+        tie = deployment.components[node].tie  # what has arrived at an engine, its successor may get
+        inside = 0 if tie is None else tie.arrived(port) - tie.committed.inputs.get(port, 0)
+        return inside + sum(_size(method, payload) for method, payload in found)
 
-    def _built(self, path: list[Hop]) -> list[ReplayBuffer]:
-        """Make the copies on a path to the successor, the last one first; return the buffers in front of them."""
-        nodes = self._deployment.mesh.nodes
-        node, port = node_at(path[-1].to, nodes)
+    def _built(self, path: list[Hop]) -> Entry:
+        """Make the copies on a path to the successor, and gates between them; return the entry behind the log."""
+        _, port = node_at(path[-1].to, self._deployment.mesh.nodes)
         end = compile_entry(self._successor, self._successor.spec.ports[port])  # what the slet emits is dropped
-        entry = Entry(end.push, end.push_batch, end.show)
-        stages: list[ReplayBuffer] = []
-        for hop in reversed(path):
-            channel, edge = self._deployment.channels[hop.channel], f"{hop.channel} -> {hop.to}"
-            front, queues = list[str](), list[str]()
-            inside = partial(self._unprocessed, port) if hop is path[-1] else int
-            if hop.source:
-                window = f"window {hop.channel} | {hop.to}"
-                front = [hop.source, f"channel {hop.channel}", ids.channel_endpoint(hop.channel), window]
-                queues = [hop.channel, ids.input_queue(hop.channel)]
+        entry, gates = Entry(end.push, end.push_batch, end.show), list[Gate]()
+        for hop in reversed(path[1:]):
+            channel = self._deployment.channels[hop.channel]
+            gates.append(Gate(entry, partial(self._waiting, [hop.to], hop.queue)))
+            entry = gates[-1].entry
             if isinstance(channel, WindowChannel):
-                stages.insert(0, ReplayBuffer(self._deployment, entry, [hop.to], [edge], inside))
                 fresh = type(channel)(channel.name, **channel_settings(type(channel), channel.asked))
-                into = fresh.entry([Outlet(hop.to, stages[0].entry)])
-                stages.insert(0, ReplayBuffer(self._deployment, into, front, queues))
-            else:
-                stages.insert(0, ReplayBuffer(self._deployment, entry, [*front, hop.to], [*queues, edge], inside))
-            if hop.source:
-                node, port = node_at(hop.source, nodes)
-                entry = self._copied(self._deployment.components[node], port, path, stages[0].entry)
-        return stages
+                entry = fresh.entry([Outlet(hop.to, entry)])
+            window = f"window {hop.channel} | {hop.to}"
+            front = [hop.source, f"channel {hop.channel}", ids.channel_endpoint(hop.channel), window]
+            gates.append(Gate(entry, partial(self._waiting, front, hop.channel, ids.input_queue(hop.channel))))
+            entry = self._copied(hop.source, gates[-1].entry)
+        self._inner += reversed(gates)
+        return entry
 
-    def _copied(self, component: Component, out: str, path: list[Hop], to: Entry) -> Entry:
-        """Return the entry of a fresh copy of a slet."""
+    def _copied(self, source: str, to: Entry) -> Entry:
+        """Return the entry of a fresh copy of a slet with one input, whose output port *source* leads to an entry."""
+        name, out = node_at(source, self._deployment.mesh.nodes)
+        component = self._deployment.components[name]
         node = component.node
         copy = Component(f"{component.id} (copy)", component.application, node, lambda _: None, None, component.user)
         self._copies.append(copy)
         copy.enter()
         copy.bind({out: to})
-        ends = (node_at(hop.to, self._deployment.mesh.nodes) for hop in path)
-        (port,) = (port for name, port in ends if name == node.name)
+        (port,) = node.inputs()
         return compile_entry(copy, copy.spec.ports[port])
 
     def _check_copies(self) -> None:
@@ -335,53 +320,36 @@ class Rebuild:
                 problem = f"{copy.node.name}, between the log and the slet, has another state than the log gives it now"
                 raise _refused(node, problem, OTHERWISE)
 
-    def _near(self) -> tuple[int, Position, int]:
-        """Return the number of events to replay, the end of the log, and the number of events to keep before it."""
-        end = self.log.position  # read before the waiting events are counted, of which more may come meanwhile
-        kept = max(stages[0].waiting() for stages in self._stages) + max(MARGIN, 2 * self._largest)
-        return end.offset - self.position.offset + self._stages[0][0].count - kept, end, kept
+    def _measured(self, *, exactly: bool = False) -> int:
+        """Let the gates hold back what waits now, and more unless *exactly*; return the number of events to replay."""
+        self._end = self.log.position  # read before the waiting events are counted, of which more may come meanwhile
+        margin = 0 if exactly else max(MARGIN, 2 * self._largest)
+        self._front.kept = self._front.waiting() + margin
+        for gate in () if self._branches else self._inner:  # the log's order is that of several branches
+            gate.kept = gate.waiting() + margin
+        return self._end.offset - self.position.offset + self._front.count - self._front.kept
 
-    def _replay(
-        self, end: Position, kept: int, waiting: list[list[int]] | None = None, most: int | None = None
-    ) -> None:
-        """Replay up to *end* (or *most* rows) all but *kept* events; in the cut all but those *waiting*."""
+    def _replay(self, batch: int = BATCH, *, until: float = math.inf) -> None:
+        """Replay *batch* rows at a time, up to the end of the log or a moment, but for the events that wait."""
         try:
-            while True:
+            for gate in (self._front, *self._inner):
+                gate.pass_on()
+            while self.position < self._end:
                 check_interrupt()
-                till = end  # several ports must not get a batch in two parts
-                if len(self._stages) == 1:
-                    till = min(end, Position(self.position.offset + (most or BATCH)))
+                till = self._end  # several ports must not get a batch in two parts
+                if not self._branches:
+                    till = min(till, Position(self.position.offset + batch))
                 events = self.log.events(self.position, till)
                 rows = (weight(payload) for payload in events if not isinstance(payload, CONTROL))
                 self._largest = max(self._largest, *rows, 0)
                 for payload in _merged(events) if self._merges else events:
-                    for stages in self._stages:
-                        stages[0].put(payload)
+                    getattr(self._front.entry, method_for(payload, whole=True))(payload)
                 self.position = till
-                whole = self._pass_on(max(0, kept - (end.offset - till.offset)), waiting if till == end else None)
-                if till == end or most:
+                if time.perf_counter() > until:
                     break
         except Exception as error:
             problem = str(error) if isinstance(error, ExopError) else error_text(error)
             raise _refused(self._successor.node, problem, "repair the slet, or the log") from error
-        if waiting is not None and not whole:
-            problem = "some of its inputs have come farther than others, or less far than the replayed events"
-            raise _refused(self._successor.node, problem, "make the change once more")
-
-    def _pass_on(self, kept: int, waiting: list[list[int]] | None) -> bool:
-        """Pass on what the predecessor has certainly processed; return whether only *waiting* events are left."""
-        if len(self._stages) == 1:
-            kept_by = waiting[0] if waiting else [kept, *(stage.waiting() + MARGIN for stage in self._stages[0][1:])]
-            found = [stage.pass_on(count) for stage, count in zip(self._stages[0], kept_by, strict=True)]
-            return all(found)
-        if waiting is not None and any(found[0] != kept or any(found[1:]) for found in waiting):
-            return False
-        while self._stages[0][0].fits(kept):  # each payload goes to the end of its path before the next path gets it
-            for stages in self._stages:
-                stages[0].pass_one(kept)
-                for stage in stages[1:]:
-                    stage.pass_on(0)
-        return self._stages[0][0].count == kept
 
 
 def _merged(events: Iterable[Any]) -> Iterator[Any]:
@@ -391,6 +359,11 @@ def _merged(events: Iterable[Any]) -> Iterator[Any]:
             yield list(chain.from_iterable(run))
         else:
             yield from run
+
+
+def _size(method: Method, payload: Any) -> int:
+    """Return the number of events in a payload."""
+    return weight(payload) if method == "push_batch" else 1
 
 
 def _refused(node: Node, problem: str, cure: str) -> NotRebuildable:
