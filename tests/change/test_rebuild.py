@@ -413,6 +413,28 @@ def test_windows_and_slets_between_are_computed_once_more(platform, tmp_path, sh
     assert seen[: len(wanted)] == wanted
 
 
+@pytest.mark.parametrize("shape", ["by count", "a queue", "slets"])
+def test_a_successor_that_fails_behind_copies_is_named(platform, shape):
+    """The error is that of the successor and not of a slet between; the old one runs on."""
+
+    @slet
+    def fragile(x: list[Reading] | Reading, state: Windows) -> int:
+        raise ValueError("five")
+
+    seen: list[int] = []
+    app = Application("line")
+    kept = app.channel("kept", kind="log", keep="all")
+    app.add("source", readings, out=kept)
+    first = totals if shape.startswith("by") else alone
+    app.add("sink", writing(seen), x=app.add("sum", first, x=between(app, shape, kept)))
+    platform.apply(app.build())
+    grows(seen, 50)
+    with pytest.raises(NotRebuildable, match="sum failed while taking an item at 'x': ValueError: five"):
+        rebuild(platform, fragile)
+    grows(seen, 10)
+    end(platform, "line")
+
+
 @slet
 def marked(x: Reading | Punctuation, state: Windows) -> int | None:
     """Take punctuations, too."""
