@@ -158,24 +158,23 @@ def _path_to(node: Node, deployment: Deployment, port: str) -> list[Hop]:
     return [Hop(name, "", to), *hops]
 
 
-class Gate:
-    """Holds back the last replayed events at one place of a path: as many as wait there in the running application.
+class Gate(Entry):
+    """An entry that holds back the last events at a place of a path: as many as wait there in the running application.
 
     Attributes:
-        entry: Takes the replayed events.
         waiting: Returns the number of events that wait at the place in the running application.
         kept: The number of events to hold back.
         count: The number of events that it holds.
     """
 
     def __init__(self, to: Entry, waiting: Callable[[], int], *, whole: bool = False) -> None:
-        self.entry = Entry(*(partial(self._put, method) for method in ("push", "push_batch", "control")))
+        super().__init__(*(partial(self._put, method) for method in ("push", "push_batch", "control")))
         self.waiting = waiting
         self.kept = self.count = 0
         self._to, self._whole = to, whole
         self._events = deque[tuple[Method, Any]]()
 
-    def pass_on(self) -> None:
+    def release(self) -> None:
         """Pass on all but the last `kept` events; if it takes batches as a *whole*, it does not divide any."""
         while self.count > self.kept:
             method, payload = self._events[0]
@@ -193,7 +192,7 @@ class Gate:
         if size := _size(method, payload):
             self._events.append((method, payload))
             self.count += size
-            self.pass_on()
+            self.release()
 
 
 class Rebuild:
@@ -288,16 +287,16 @@ class Rebuild:
         entry, gates = Entry(end.push, end.push_batch, end.show), list[Gate]()
         for hop in reversed(path[1:]):
             channel = self._deployment.channels[hop.channel]
-            gates.append(Gate(entry, partial(self._waiting, [hop.to], hop.queue)))
-            entry = gates[-1].entry
+            entry = behind = Gate(entry, partial(self._waiting, [hop.to], hop.queue))
             if isinstance(channel, WindowChannel):
                 fresh = type(channel)(channel.name, **channel_settings(type(channel), channel.asked))
                 entry = fresh.entry([Outlet(hop.to, entry)])
             window = f"window {hop.channel} | {hop.to}"
             front = [hop.source, f"channel {hop.channel}", ids.channel_endpoint(hop.channel), window]
-            gates.append(Gate(entry, partial(self._waiting, front, hop.channel, ids.input_queue(hop.channel))))
-            entry = self._copied(hop.source, gates[-1].entry)
-        self._inner += reversed(gates)
+            before = Gate(entry, partial(self._waiting, front, hop.channel, ids.input_queue(hop.channel)))
+            entry = self._copied(hop.source, before)
+            gates = [before, behind, *gates]
+        self._inner += gates
         return entry
 
     def _copied(self, source: str, to: Entry) -> Entry:
@@ -333,7 +332,7 @@ class Rebuild:
         """Replay *batch* rows at a time, up to the end of the log or a moment, but for the events that wait."""
         try:
             for gate in (self._front, *self._inner):
-                gate.pass_on()
+                gate.release()
             while self.position < self._end:
                 check_interrupt()
                 till = self._end  # several ports must not get a batch in two parts
@@ -343,7 +342,7 @@ class Rebuild:
                 rows = (weight(payload) for payload in events if not isinstance(payload, CONTROL))
                 self._largest = max(self._largest, *rows, 0)
                 for payload in _merged(events) if self._merges else events:
-                    getattr(self._front.entry, method_for(payload, whole=True))(payload)
+                    getattr(self._front, method_for(payload, whole=True))(payload)
                 self.position = till
                 if time.perf_counter() > until:
                     break
