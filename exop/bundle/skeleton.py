@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Final
 
-from exop.bundle.generation import needed, slet_names, statements_of
+from exop.bundle.generation import needed, statements_of
 from exop.bundle.manifest import MANIFEST, Manifest, name_from, read_manifest
 from exop.errors import BundleError
 
@@ -87,3 +87,20 @@ def _taken(name: str, script: Path) -> tuple[str, list[str]]:
         gap = "\n\n" if isinstance(part.node, (ast.FunctionDef, ast.ClassDef)) else ""
         pieces.append(gap + "\n".join(lines[first - 1 : part.node.end_lineno]))
     return "\n".join(pieces) + "\n", slets
+
+
+def slet_names(tree: ast.Module) -> list[str]:
+    """The names of the slets that a module defines: functions marked `@slet`, and classes below `Slet`."""
+    found: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+            if any(_last(mark) == "slet" for mark in marks):
+                found.append(node.name)
+        elif isinstance(node, ast.ClassDef) and any(_last(base) in ("Slet", *found) for base in node.bases):
+            found.append(node.name)
+    return found
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from exop.bundle.generation import Fingerprints, Reuse, needed, slet_names, statements_of
+from exop.bundle.generation import changed_between, needed, reusing, statements_of
 from exop.bundle.modules import Namespace, Sources, load, unload
+from exop.bundle.skeleton import slet_names
 
 MODULE = '''
 """A module."""
@@ -149,6 +150,9 @@ class Alone:
 
 def five(x):
     return below.deep.x
+
+def six(x) -> list["Alone"]:
+    return [x]
 """
 HELPERS = "FACTOR = 2\nOTHER = 3\ndef scale(x):\n    return x * FACTOR\ndef late(x):\n    return x\n"
 FILES = {
@@ -159,19 +163,22 @@ FILES = {
 }
 
 
-def prints(changes: dict[str, tuple[str, str]]) -> dict[str, str]:
-    """The fingerprints of what `main` binds, with texts of files replaced."""
-    files = dict(FILES)
-    for file, (old, new) in changes.items():
-        assert old in files[file]
-        files[file] = files[file].replace(old, new)
+def namespace(files: Mapping[str, str]) -> Namespace:
+    """A folder with these files."""
     sources = Sources(Path("/folder"), {name: text.encode() for name, text in files.items()}, "")
-    found = Fingerprints(Namespace("exop_bundles.a_v1", sources, {}))
-    return {name: found.of("main", statement) for statement in found.statements("main") for name in statement.binds}
+    return Namespace("exop_bundles.a_v1", sources, {})
+
+
+def changed(file: str, old: str, new: str, files: Mapping[str, str] = FILES, module: str = "main") -> set[str]:
+    """The names in a module that an edit of a file changes."""
+    assert old in files[file]
+    after = {**files, file: files[file].replace(old, new)}
+    found = changed_between(namespace(files), namespace(after))
+    return {name for place, name in found if place == module and name.isidentifier()}
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "changed"),
+    ("file", "old", "new", "names"),
     [
         ("main.py", "def one", "# a comment\n\n\ndef one", set()),
         ("main.py", "return scale(x) + TABLE", "return TABLE", {"one"}),
@@ -181,21 +188,32 @@ def prints(changes: dict[str, tuple[str, str]]) -> dict[str, str]:
         ("helpers.py", "    return x\n", "    return -x\n", {"three"}),
         ("whole.py", "return x", "return -x", {"whole", "two"}),
         ("below/deep.py", "x = 1", "x = 2", {"below", "five"}),
-        ("main.py", "class Alone:\n    pass", "class Alone:\n    x = 1", {"Alone", "Four"}),
+        ("main.py", "class Alone:\n    pass", "class Alone:\n    x = 1", {"Alone", "Base", "Four", "six"}),
     ],
 )
-def test_an_edit_reaches_what_needs_it(file: str, old: str, new: str, changed: set[str]):
+def test_an_edit_reaches_what_needs_it(file: str, old: str, new: str, names: set[str]):
     """Through functions, tables, imports (also late ones, and of whole modules) and annotations in quotes."""
-    before, after = prints({}), prints({file: (old, new)})
-    assert {name for name in before if before[name] != after[name]} == changed
+    assert changed(file, old, new) == names
 
 
-def test_modules_that_import_each_other_have_fingerprints():
-    """And what is no Python has none, which says nothing of the others."""
-    files = {"a.py": b"from .b import y\nx = 1\n", "b.py": b"from .a import x\ny = 1\n", "c.py": b"x = ("}
-    sources = Sources(Path("/folder"), files, "")
-    found = Fingerprints(Namespace("exop_bundles.a_v1", sources, {}))
-    assert [len({found.of("a", statement) for statement in found.statements("a")}), found.statements("c")] == [2, []]
+@pytest.mark.parametrize("text", ["from .b import *\n", "from a.b import *\n", "import a.b as c\n", "import a.b\n"])
+def test_an_edit_reaches_through_an_import_of_all(text: str):
+    """The names that an import of `*` binds are not known: everything in the module may use them."""
+    files = {"a/__init__.py": "", "a/b.py": "y = 1\n", "a/c.py": text + "def f():\n    return c.y, y, a.b.y\n"}
+    assert "f" in changed("a/b.py", "y = 1", "y = 2", files, "a.c")
+
+
+def test_a_future_import_changes_all_of_its_module():
+    """It holds for every statement."""
+    files = {"a.py": "x = 1\n"}
+    assert changed("a.py", "x = 1", "from __future__ import annotations\nx = 1", files, "a") == {"annotations", "x"}
+
+
+def test_an_edit_reaches_modules_that_import_each_other():
+    """And a file that is no Python says nothing of the others."""
+    files = {"a.py": "from .b import y\nx = 1\n", "b.py": "from .a import x\ny = 1\n", "c.py": "x = ("}
+    assert [changed("b.py", "y = 1", "y = 2", files, module) for module in "abc"] == [{"y"}, {"y"}, set()]
+    assert [changed("a.py", "x = 1", "x = 2", files, module) for module in "abc"] == [{"x"}, {"x"}, set()]
 
 
 @pytest.fixture
@@ -208,7 +226,7 @@ def edited(tmp_path: Path) -> Iterator[Load]:
         name = f"exop_bundles.a_v{len(made)}"
         namespace = Namespace(name, Sources(tmp_path, files, name), {"a": name})
         if made:
-            namespace.execute = Reuse(namespace, made[-1]).execute
+            namespace.execute = reusing(made[-1], namespace)
         made.append(load(namespace, "a"))
         return importlib.import_module(f"{name}.main")
 
