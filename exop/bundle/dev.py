@@ -12,6 +12,7 @@ from exop.bundle.installed import BundleContext
 from exop.bundle.modules import place_of, unload
 from exop.errors import BundleBroken, StaleMesh
 from exop.model.meshes.mesh import Mesh
+from exop.remoting.api.folder_archive import belongs
 from exop.remoting.identity import file_stamps
 from exop.safe_repr import RAISED
 from exop.wiring import Plan
@@ -21,7 +22,6 @@ Build = Callable[[Generation], Mesh]
 #: How often a change is retried when the application is changed concurrently.
 _TRIES: Final = 3
 _SUFFIXES: Final = (".py", ".toml")
-_HIDDEN: Final = (".", "__pycache__")
 _UNSET: Final = object()
 
 
@@ -46,7 +46,6 @@ class Development:
         self._offered = ""
         self._folder = folder.resolve()
         self._build = build
-        self._current: Generation | None = None
         self._built: Mesh | None = None
         self._number = 0
 
@@ -61,18 +60,18 @@ class Development:
         Problems are returned, never raised: the application runs on, and the next save is tried again.
         """
         self._number += 1
-        made: Generation | None = None
+        before, made = self._loaded[-1] if self._loaded else None, None
         try:
-            made = load_generation(self._folder, self._number, self._current, self._wire)
+            made = load_generation(self._folder, self._number, before, self._wire)
             self._offer(made)
             mesh = self._build(made)
             outcome = self._apply(mesh)
         except RAISED as error:
             if made is not None:
-                self._offer(self._current)
+                self._offer(before)
                 unload(made.namespace)
             return Outcome("refused", self.application, error=error)
-        self._current, self._built = made, mesh
+        self._built = mesh
         self._loaded.append(made)
         return outcome
 
@@ -81,7 +80,7 @@ class Development:
         self._offer(None)
         while self._loaded:
             unload(self._loaded.pop().namespace)
-        self._current = self._built = None
+        self._built = None
 
     def _offer(self, generation: Generation | None) -> None:
         """Register the slets of one generation under the plugin name of the folder, in place of those before."""
@@ -123,19 +122,16 @@ class Development:
 
     def _merged(self, running: Mesh, mesh: Mesh) -> Mesh:
         """Merge the new mesh with the settings that an operator has changed meanwhile; edited settings win."""
-        nodes = {}
-        for name, node in mesh.nodes.items():
-            was = self._built.nodes.get(name) if self._built is not None else None
-            now = running.nodes.get(name)
-            if was is None or now is None:
-                nodes[name] = node
-                continue
+        nodes = dict(mesh.nodes)
+        built = self._built.nodes if self._built is not None else {}
+        for name in nodes.keys() & built.keys() & running.nodes.keys():
+            was, now, node = built[name], running.nodes[name], nodes[name]
             before, current, edited = was.set_settings(), now.set_settings(), node.set_settings()
             known = {}
             for key in node.slet.settings:
-                same = edited.get(key, _UNSET) == before.get(key, _UNSET)
-                if (value := (current if same else edited).get(key, _UNSET)) is not _UNSET:
-                    known[key] = value
+                wins = current if edited.get(key, _UNSET) == before.get(key, _UNSET) else edited
+                if key in wins:
+                    known[key] = wins[key]
             complete = node.slet.configured(name, known)
             host = now.host if node.host == was.host else node.host
             nodes[name] = dataclasses.replace(
@@ -167,9 +163,7 @@ class WatchedFolder:
     def _files(self) -> tuple[object, ...]:
         """The files now; those that come and go meanwhile are found by the next poll."""
         files = (path for path in self._folder.rglob("*") if path.suffix in _SUFFIXES)
-        return file_stamps(
-            path for path in files if not any(part.startswith(_HIDDEN) for part in path.relative_to(self._folder).parts)
-        )
+        return file_stamps(path for path in files if belongs(path.relative_to(self._folder).as_posix(), None))
 
 
 def _steps(plan: Plan) -> tuple[str, ...]:

@@ -32,16 +32,11 @@ _ALL = "*"
 
 @dataclass(frozen=True)
 class Statement:
-    """One top-level statement of a module: the names that it binds or changes, and those that it uses."""
+    """One top-level statement of a module: the names that it binds or changes (or its text), and those that it uses."""
 
     node: ast.stmt
     binds: frozenset[str]
     uses: frozenset[str]
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names that it binds or changes; a statement without any is known by its own text."""
-        return self.binds or frozenset([ast.dump(self.node)])
 
 
 def statements_of(tree: ast.Module) -> list[Statement]:
@@ -49,7 +44,7 @@ def statements_of(tree: ast.Module) -> list[Statement]:
     # Compiled alone: statements such as `return` are inside of functions only.
     tables = [symtable.symtable(ast.unparse(node), "statement", "exec") for node in tree.body]
     return [
-        Statement(node, frozenset(_bound(node, table)), frozenset(_used(node, table)))
+        Statement(node, frozenset(_bound(node, table)) or frozenset([ast.dump(node)]), frozenset(_used(node, table)))
         for node, table in zip(tree.body, tables, strict=True)
     ]
 
@@ -115,10 +110,10 @@ def _definitions(namespace: Namespace) -> Mapping[Definition, tuple[list[str], s
         module = ".".join(place).removesuffix("__init__").rstrip(".")
         with suppress(SyntaxError, ValueError):  # it is reported when the module is imported
             for one in statements_of(ast.parse(source)):
-                uses = {(module, name) for name in one.uses | one.names}
+                uses = {(module, name) for name in one.uses | one.binds}
                 found[module, ""][1].update(uses)
                 uses.update(_imported(namespace, place, one.node))
-                for name in one.names:
+                for name in one.binds:
                     found[module, name][0].append(ast.dump(one.node))
                     found[module, name][1].update(uses)
     return found
@@ -149,19 +144,18 @@ def reusing(old: Namespace, new: Namespace) -> Callable[[ModuleType, bytes, str]
 
     def execute(module: ModuleType, source: bytes, file: str) -> None:
         tree = ast.parse(source, file)
-        compile(tree, file, "exec", dont_inherit=True)  # a mistake anywhere counts, before any of it is executed
         module.__doc__ = ast.get_docstring(tree, clean=False)
         name = module.__name__.removeprefix(new.name).removeprefix(".")
         try:
             known = vars(import_module("", old, name))
         except BundleBroken:
             known = {}
-        futures = [node for node in tree.body if getattr(node, "module", None) == "__future__"]
+        flags = compile(tree, file, "exec", dont_inherit=True).co_flags & annotations.compiler_flag
         for one in statements_of(tree):
-            if known and _ALL not in one.binds and changed.isdisjoint((name, each) for each in one.names):
+            if known and _ALL not in one.binds and changed.isdisjoint((name, each) for each in one.binds):
                 vars(module).update((each, known[each]) for each in one.binds & known.keys())
             else:
-                code = compile(ast.Module([*futures, one.node], []), file, "exec", dont_inherit=True)
+                code = compile(ast.Module([one.node], []), file, "exec", flags=flags, dont_inherit=True)
                 exec(code, vars(module))
 
     return execute

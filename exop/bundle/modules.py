@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import decode_source, spec_from_file_location
+from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Final, NoReturn
 
 from exop.bundle.manifest import Manifest, Offer
 from exop.errors import BundleBroken, BundleError, ExopError, suggest
@@ -135,12 +135,11 @@ class _Loader(SourceFileLoader):
         self._source = source
         self._namespace = namespace
 
-    def get_code(self, fullname: str) -> CodeType:
-        code: CodeType = self.source_to_code(self._source, self.path)
-        return code
+    def path_stats(self, path: str) -> NoReturn:
+        raise OSError("the file may have changed since")
 
-    def get_source(self, fullname: str) -> str:
-        return decode_source(self._source)
+    def get_data(self, path: str) -> bytes:
+        return self._source
 
     def exec_module(self, module: ModuleType) -> None:
         # The bundle also resolves imports inside of functions: they look up `__import__` here.

@@ -93,14 +93,9 @@ def slet_names(tree: ast.Module) -> list[str]:
     """The names of the slets that a module defines: functions marked `@slet`, and classes below `Slet`."""
     found: list[str] = []
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
-            if any(_last(mark) == "slet" for mark in marks):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            marks = node.bases if isinstance(node, ast.ClassDef) else node.decorator_list
+            names = {ast.unparse(one).partition("(")[0].rpartition(".")[2] for one in marks}
+            if not names.isdisjoint({"slet", "Slet", *found}):
                 found.append(node.name)
-        elif isinstance(node, ast.ClassDef) and any(_last(base) in ("Slet", *found) for base in node.bases):
-            found.append(node.name)
     return found
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -296,6 +296,23 @@ def test_what_breaks_says_where(edited: Load):
     assert not any(name.startswith("exop_bundles.a_v1.main") for name in sys.modules)
 
 
+def test_an_import_of_all_is_followed(edited: Load):
+    """What it binds reaches who uses it; what was bound over it stays."""
+    main = "from .helpers import *\nFACTOR = FACTOR + 1\ndef scaled(x):\n    return scale(x), FACTOR\n"
+    first, second = edited(main), edited(main + "LATE = 1\n")
+    assert same(first, second) >= {"scale", "scaled", "FACTOR"}
+    assert (second.scaled(1), second.FACTOR) == ((2, 3), 3)
+    assert edited(main, SCALE.replace("FACTOR = 2", "FACTOR = 5")).scaled(1) == (5, 6)
+
+
+def test_a_name_of_its_own_hides_a_future_import(edited: Load):
+    """What is executed alone does not bind it again."""
+    main = "from __future__ import annotations\nannotations = 1\ndef f() -> Unknown:\n    return 1\n"
+    edited(main)
+    second = edited(main.replace("return 1", "return 2"))
+    assert (second.annotations, second.f.__annotations__) == (1, {"return": "Unknown"})
+
+
 def test_annotations_are_read_as_the_module_says(edited: Load):
     """`from __future__ import annotations` holds for every statement that is executed alone."""
     edited()
