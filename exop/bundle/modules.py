@@ -12,7 +12,7 @@ import linecache
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -69,10 +69,6 @@ class Namespace:
     aliases: Mapping[str, str]
     users: int = 1
     execute: Callable[[ModuleType, bytes, str], None] | None = None
-    builtins: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.builtins = {**vars(builtins), "__import__": self.imported}
 
     def resolve(self, name: str) -> str | None:
         """Return the full name of the module that code of this bundle imports as *name*, or `None` if the module is in
@@ -143,7 +139,7 @@ class _Loader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         # The bundle also resolves imports inside of functions: they look up `__import__` here.
-        module.__dict__["__builtins__"] = self._namespace.builtins
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": self._namespace.imported}
         if self._namespace.execute is not None:
             self._namespace.execute(module, self._source, self.path)
         else:
