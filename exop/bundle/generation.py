@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -35,18 +36,26 @@ class Statement:
     """One top-level statement of a module: the names that it binds or changes (or its text), and those that it uses."""
 
     node: ast.stmt
+    text: str
     binds: frozenset[str]
     uses: frozenset[str]
 
 
 def statements_of(tree: ast.Module) -> list[Statement]:
     """The statements of a module; a quoted name counts as a use, because annotations may be quoted."""
-    # Compiled alone: statements such as `return` are inside of functions only.
-    tables = [symtable.symtable(ast.unparse(node), "statement", "exec") for node in tree.body]
-    return [
-        Statement(node, frozenset(_bound(node, table)) or frozenset([ast.dump(node)]), frozenset(_used(node, table)))
-        for node, table in zip(tree.body, tables, strict=True)
-    ]
+    found = []
+    for node in tree.body:
+        # Compiled alone: statements such as `return` are inside of functions only.
+        text, table = ast.dump(node), symtable.symtable(ast.unparse(node), "statement", "exec")
+        binds = frozenset(_bound(node, table)) or frozenset([text])
+        found.append(Statement(node, text, binds, frozenset(_used(node, table))))
+    return found
+
+
+@lru_cache(maxsize=2_000)
+def _statements_in(source: bytes) -> list[Statement]:
+    """The statements of a file: all files but the edited ones are the same as before."""
+    return statements_of(ast.parse(source))
 
 
 def needed(statements: Iterable[Statement], names: Iterable[str]) -> list[Statement]:
@@ -109,12 +118,12 @@ def _definitions(namespace: Namespace) -> Mapping[Definition, tuple[list[str], s
         place = file.removesuffix(".py").split("/")
         module = ".".join(place).removesuffix("__init__").rstrip(".")
         with suppress(SyntaxError, ValueError):  # it is reported when the module is imported
-            for one in statements_of(ast.parse(source)):
+            for one in _statements_in(source):
                 uses = {(module, name) for name in one.uses | one.binds}
                 found[module, ""][1].update(uses)
                 uses.update(_imported(namespace, place, one.node))
                 for name in one.binds:
-                    found[module, name][0].append(ast.dump(one.node))
+                    found[module, name][0].append(one.text)
                     found[module, name][1].update(uses)
     return found
 
@@ -151,7 +160,7 @@ def reusing(old: Namespace, new: Namespace) -> Callable[[ModuleType, bytes, str]
         except BundleBroken:
             known = {}
         flags = compile(tree, file, "exec", dont_inherit=True).co_flags & annotations.compiler_flag
-        for one in statements_of(tree):
+        for one in _statements_in(source):
             if known and _ALL not in one.binds and changed.isdisjoint((name, each) for each in one.binds):
                 vars(module).update((each, known[each]) for each in one.binds & known.keys())
             else:
