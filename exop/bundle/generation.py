@@ -139,8 +139,8 @@ def _imported(namespace: Namespace, place: list[str], node: ast.stmt) -> Iterato
                 target = f"{above}.{name}".rstrip(".") if level else namespace.resolve(name) or ""
                 if f"{target}.".startswith(f"{namespace.name}."):
                     target = target[len(namespace.name) + 1 :]
-                    yield target, ""
-                    yield target.rpartition(".")[0], target.rpartition(".")[2]
+                    module, _, name = target.rpartition(".")
+                    yield from ((target, ""), (module, name), (module, _ALL))
 
 
 def reusing(old: Namespace, new: Namespace) -> Callable[[ModuleType, bytes, str], None]:

@@ -200,7 +200,9 @@ def test_an_edit_reaches_what_needs_it(file: str, old: str, new: str, names: set
 def test_an_edit_reaches_through_an_import_of_all(text: str):
     """The names that an import of `*` binds are not known: everything in the module may use them."""
     files = {"a/__init__.py": "", "a/b.py": "y = 1\n", "a/c.py": text + "def f():\n    return c.y, y, a.b.y\n"}
+    files["main.py"] = "from a.c import y\ndef g():\n    return y\n"
     assert "f" in changed("a/b.py", "y = 1", "y = 2", files, "a.c")
+    assert ("g" in changed("a/b.py", "y = 1", "y = 2", files)) == ("*" in text)
 
 
 def test_a_future_import_changes_all_of_its_module():
