@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import random
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+from exop.bundle import generation
 from exop.bundle.generation import changed_between, needed, reusing, statements_of
 from exop.bundle.modules import Namespace, Sources, load, unload
 from exop.bundle.skeleton import slet_names
@@ -320,3 +323,99 @@ def test_annotations_are_read_as_the_module_says(edited: Load):
     edited()
     second = edited(FIRST.replace("    speed: Speed\n", "    speed: Speed\n    more: int = 1\n"))
     assert second.Report.__annotations__ == {"speed": "Speed", "more": "int"}
+
+
+LINKS = (
+    "from .{m} import {n}",
+    "from a.{m} import {n}",
+    "from .{m} import *",
+    "from . import {m}; {n} = {m}.{n}",
+    "import a.{m}; {n} = a.{m}.{n}",
+)
+USES = (
+    "def {me}(x=0):\n    return {n} if isinstance({n}, int) else {n}()",
+    "def {me}(x=0):\n    from .{m} import {n} as late\n    return late if isinstance(late, int) else late()",
+    "{me} = [0]\n{me}.append({n} if isinstance({n}, int) else {n}())\n{me} = sum({me})",
+    "class Of{me}:\n    x = staticmethod({n} if callable({n}) else lambda: {n})\ndef {me}():\n    return Of{me}.x()",
+    "try:\n    {me} = {n}\nexcept NameError:\n    {me} = 0",
+)
+
+
+def folder(chance: random.Random) -> dict[str, str]:
+    """Three modules; each definition uses one before it, in its module or in one before that."""
+    known: list[tuple[str, str]] = []
+    files = {}
+    for module in ("low", "mid", "top"):
+        lines = []
+        for number in range(4):
+            me = f"{module}{number}"
+            where, name = chance.choice(known) if number and chance.random() < 0.9 else ("", "")
+            if where not in ("", module):
+                lines.append(chance.choice(LINKS).format(m=where, n=name))
+                known.append((module, name))
+            uses = chance.choice(USES) if where else "{me} = " + str(chance.randrange(9))
+            lines.append(uses.format(me=me, n=name, m=where))
+            known.append((module, me))
+        files[f"{module}.py"] = "\n".join(lines) + "\n"
+    return files
+
+
+def found_in(module: ModuleType, names: set[str]) -> dict[str, int]:
+    """What the definitions of a folder give, by name."""
+    return {name: value() if callable(value := vars(module)[name]) else value for name in names}
+
+
+def edit_any(tmp_path: Path, seed: int) -> None:
+    """Edit a folder some times; what is reused is what the whole folder, executed afresh, would give."""
+    chance = random.Random(seed)
+    made: list[Namespace] = []
+
+    def loaded(files: Mapping[str, str], before: Namespace | None) -> tuple[Namespace, dict[str, int]]:
+        name = f"exop_bundles.a_v{len(made)}"
+        sources = Sources(tmp_path, {file: text.encode() for file, text in files.items()}, name)
+        space = Namespace(name, sources, {"a": name})
+        if before is not None:
+            space.execute = reusing(before, space)
+        made.append(load(space, "a"))
+        values: dict[str, int] = {}
+        for module in ("low", "mid", "top"):
+            values |= found_in(
+                importlib.import_module(f"{name}.{module}"), {f"{module}{number}" for number in range(4)}
+            )
+        return space, values
+
+    files = folder(chance)
+    last = None
+    try:
+        for _ in range(4):
+            last, reused = loaded(files, last)
+            assert reused == loaded(files, None)[1], files
+            edited = chance.choice(list(files))
+            numbers = re.findall(r"= \d\n", files[edited])
+            files[edited] = files[edited].replace(chance.choice(numbers), f"= {chance.randrange(9)}\n", 1)
+            files[edited] = chance.choice(("# a comment\n", "")) + files[edited]
+    finally:
+        for space in made:
+            unload(space)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_any_edits_a_folder_gives_what_it_gives_when_it_is_loaded_anew(tmp_path: Path, seed: int):
+    """However its definitions use each other."""
+    edit_any(tmp_path, seed)
+
+
+@pytest.mark.parametrize("forgotten", ["_imported", "_used", "_bound"])
+def test_what_is_planted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str):
+    """Imports whose modules are not followed, names that are not used, and values that are not changed."""
+    right = getattr(generation, forgotten)
+    wrong = {
+        "_imported": lambda *given: (one for one in right(*given) if one[1]),
+        "_used": lambda node, table: (one.get_name() for one in table.get_symbols() if one.is_referenced()),
+        "_bound": lambda node, table: (one for one in right(node, table) if not isinstance(node, ast.Expr)),
+    }
+    monkeypatch.setattr(generation, forgotten, wrong[forgotten])
+    generation._statements_in.cache_clear()
+    with pytest.raises((AssertionError, AttributeError)):
+        all(edit_any(tmp_path, seed) is None for seed in range(200))
+    generation._statements_in.cache_clear()
