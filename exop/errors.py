@@ -23,11 +23,13 @@ class ExopError(Exception):
     """The root of all errors that ExoP raises on purpose.
 
     The facts of an error are given as keyword arguments. They are attributes of the error, and are inserted into the
-    `template` of its class. `defaults` contains default values of facts.
+    `template` of its class, the elements of a list with `between` between them. `defaults` contains default values of
+    facts.
     """
 
     template: ClassVar[str] = "{text}"
     defaults: ClassVar[Mapping[str, Any]] = {}
+    between: ClassVar[str] = ", "
 
     def __init__(self, text: str = "", **facts: Any) -> None:
         self.facts: dict[str, Any] = {**self.defaults, **({"text": text} if text else {}), **facts}
@@ -35,7 +37,9 @@ class ExopError(Exception):
 
     def compose(self) -> str:
         """Compose the message from the facts."""
-        return self.template.format_map(self.facts)
+        lists = {name: fact for name, fact in self.facts.items() if isinstance(fact, (list, tuple))}
+        joined = {name: self.between.join(map(str, fact)) for name, fact in lists.items()}
+        return self.template.format_map(self.facts | joined)
 
     def __getattr__(self, name: str) -> Any:
         facts = self.__dict__.get("facts", {})
@@ -222,20 +226,13 @@ class RequirementMissing(BundleError):
     """Requirements of a bundle are missing: `bundle`, `missing` (each with a remedy)."""
 
     template = "the bundle {bundle} lacks {missing}"
-
-    def compose(self) -> str:
-        """Name all missing requirements."""
-        return self.template.format_map({**self.facts, "missing": "; ".join(self.facts["missing"])})
+    between = "; "
 
 
 class BundleInUse(BundleError):
     """A bundle cannot be stopped or uninstalled while an application or bundle uses it: `bundle`, `event`, `users`."""
 
     template = "the bundle {bundle} cannot be {event}: it is used by {users}; replace or remove these first"
-
-    def compose(self) -> str:
-        """Name the users."""
-        return self.template.format_map({**self.facts, "users": ", ".join(self.facts["users"])})
 
 
 class BundleBroken(BundleError):

@@ -142,20 +142,12 @@ class ServiceIndex:
                 smallest, size = found, found_size
         if size < 0:
             return sorted(self._references.values(), key=_order)
-        return self._in_order(smallest)
-
-    def _in_order(self, postings: list[Posting]) -> Iterable[ServiceReference]:
-        references = self._references
-        if len(postings) == 1:
-            (posting,) = postings
-            if isinstance(posting, int):
-                return (references[id_of(posting)],)
-            numbers = sorted(posting)  # quick: mostly in order already, since identifiers ascend
-        else:  # alternatives: a service that has several of the values is listed once
-            numbers = sorted(
-                {number for posting in postings for number in ((posting,) if isinstance(posting, int) else posting)}
-            )
-        return (references[id_of(number)] for number in numbers)
+        # Quick: mostly in order already, since identifiers ascend. A service that has several of the values, which are
+        # alternatives, is listed once.
+        numbers: dict[int, None] = {}
+        for posting in smallest:
+            numbers |= {posting: None} if isinstance(posting, int) else posting
+        return (self._references[id_of(number)] for number in sorted(numbers))
 
     def _post(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
         by_name = self._postings

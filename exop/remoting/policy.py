@@ -85,21 +85,18 @@ class Policy:
         if (now := self._clock()) - self._looked >= _INTERVAL:
             self._looked = now
             if (stamp := file_stamps([self.path])) != self._stamp:
-                self._stamp = stamp
-                self._read_again()
+                self._stamp, log = stamp, logger("exop.remoting")
+                try:
+                    self._peers, self.problem = read_policy(self.path), ""
+                    log.info("the policy was read again", file=str(self.path), peers=sorted(self._peers))
+                except PolicyError as error:
+                    self.problem = str(error)
+                    log.error("the new policy is invalid; the previous one applies", error=str(error))
         return self._peers
 
     def rights(self, peer: str) -> Rights:
         """Return the rights of a peer; none for one that the file does not name."""
         return self.peers.get(peer, Rights())
-
-    def _read_again(self) -> None:
-        try:
-            self._peers, self.problem = read_policy(self.path), ""
-            logger("exop.remoting").info("the policy was read again", file=str(self.path), peers=sorted(self._peers))
-        except PolicyError as error:
-            self.problem = str(error)
-            logger("exop.remoting").error("the new policy is invalid; the previous one applies", error=str(error))
 
 
 class AccessControl:

@@ -58,7 +58,16 @@ def hand_over(before: Node, after: Node) -> HandOver:
     kinds = {new, before.slet.memento or new}
     if not any(Mover(package).concerns(one.type) for kind in kinds for one in type_of(kind).fields.values()):
         return way
-    return HandOver(way.text, _moving(before.name, new, package, way.take), calls=way.calls or new.__name__)
+
+    def moved(memento: Memento | None) -> Memento | None:
+        """Convert values of the old version in the state that was taken to the new version."""
+        taken = way.take(memento)
+        try:
+            return Mover(package).move(taken) if isinstance(taken, new) else taken
+        except (NoVersion, RecursionError) as problem:
+            raise _refused(before.name, type(memento), new, str(problem)) from problem
+
+    return HandOver(way.text, moved, calls=way.calls or new.__name__)
 
 
 def _lost(before: Node, after: Node) -> HandOver:
@@ -137,19 +146,6 @@ def field_changes(before: Node, after: Node) -> Iterator[str]:
 def _rebuilt(memento: Memento | None) -> Memento | None:
     """The take function of a successor that builds its own state from the log."""
     return None
-
-
-def _moving(node: str, new: type[Memento], package: str, take: Take) -> Take:
-    """Convert values of the old version in the state that *take* returns to the new version."""
-
-    def moved(memento: Memento | None) -> Memento | None:
-        taken = take(memento)
-        try:
-            return Mover(package).move(taken) if isinstance(taken, new) else taken
-        except (NoVersion, RecursionError) as problem:
-            raise _refused(node, type(memento), new, str(problem)) from problem
-
-    return moved
 
 
 def keeps_own_state(node: Node) -> bool:

@@ -20,7 +20,7 @@ from exop.model.types.assignable import (
     substitute,
     variables,
 )
-from exop.model.types.description import Type, type_name, type_of
+from exop.model.types.description import ANY, Type, type_name, type_of
 from exop.model.values.columns import batch_type
 
 T = TypeVar("T")
@@ -218,21 +218,16 @@ def port_type(annotation: Any) -> PortType:
     payload = [one for one in members if one.kind != "none" and one.cls not in (Punctuation, EndOfStream)]
     kinds = {one.cls for one in members}
     flags: dict[str, Any] = {"punctuation": Punctuation in kinds, "end": EndOfStream in kinds}
-    if len(payload) == 1:
-        return _payload_type(payload[0], flags)
-    if any(one.kind == "columns" or one.cls is Batch for one in payload):
-        raise TypeError("a union of items, batches and columns has no form: choose one of them")
-    return PortType(Union[tuple(one.annotation for one in payload)] if payload else Any, **flags)  # noqa: UP007 (built at run time)
-
-
-def _payload_type(only: Type, flags: dict[str, Any]) -> PortType:
+    only = payload[0] if len(payload) == 1 else ANY
     if only.kind == "columns":
         return PortType(only.annotation, "columns", only.schema, **flags)
     if only.cls is Batch and only.schema is not None and Reference in getattr(only.element.cls, "__mro__", ()):
         return PortType(batch_type(), "columns", only.schema, reference=only.element.cls, **flags)
     if only.cls is Batch:
         return PortType(only.element.annotation, "batch", **flags)
-    return PortType(only.annotation, **flags)
+    if any(one.kind == "columns" or one.cls is Batch for one in payload):
+        raise TypeError("a union of items, batches and columns has no form: choose one of them")
+    return PortType(Union[tuple(one.annotation for one in payload)] if payload else Any, **flags)  # noqa: UP007 (built at run time)
 
 
 def names_references(item: Any, kind: type[Reference]) -> bool:

@@ -66,8 +66,12 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
         if found.keeps(parameter.name, annotation):
             continue
         is_setting = parameter.kind is parameter.KEYWORD_ONLY
-        if not is_setting:
-            _check_positional(found, parameter)
+        if not is_setting and parameter.default is not parameter.empty:
+            cure = f"put `*, ` before {parameter.name} to make it a setting"
+            raise wrong(name, f"the input {parameter.name!r} has a default", cure)
+        if not is_setting and found.state is not None:
+            problem = f"the memento {found.state[0]!r} is before the input"
+            raise wrong(name, problem, f"write ({parameter.name}, {found.state[0]})")
         if _kind_of(annotation) in _PORTS and (is_setting or _kind_of(annotation) is not InputPort):
             cure = "return the results; for more ports write a Slet class with a field for each"
             raise wrong(name, f"{parameter.name!r} is a port, not a setting", cure)
@@ -100,8 +104,11 @@ def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
     results: dict[str, Result] = {port.name: result for port, result, _ in methods}
     leaving = [output for _, _, output in methods if output is not None]
     iterated = callable(getattr(cls, "__iter__", None))
-    if own_driver:
-        _check_own_driver(name, iterated, results)
+    if own_driver and iterated:
+        raise wrong(name, "it has its own driver, and is iterated as well", "drop __iter__, or own_driver=True")
+    if own_driver and (port := next((port for port, result in results.items() if result != "none"), None)) is not None:
+        problem = f"it has its own driver, so the result of {port} is never sent"
+        raise wrong(name, problem, "return None and push by an output port from the slet's own thread")
     if iterated:
         results[""], output = _read_result(f"{name}.__iter__", _hints_of(cls.__iter__, f"{name}.__iter__"))  # type: ignore[attr-defined]
         _check_iterated(name, found.inputs, results[""])
@@ -151,15 +158,6 @@ def _check_function(function: Any, name: str) -> None:
         raise wrong(name, "an `async def` is never awaited", cure)
 
 
-def _check_positional(found: _Found, parameter: inspect.Parameter) -> None:
-    if parameter.default is not parameter.empty:
-        cure = f"put `*, ` before {parameter.name} to make it a setting"
-        raise wrong(found.name, f"the input {parameter.name!r} has a default", cure)
-    if found.state is not None:
-        problem = f"the memento {found.state[0]!r} is before the input"
-        raise wrong(found.name, problem, f"write ({parameter.name}, {found.state[0]})")
-
-
 def _check_iterated(name: str, inputs: list[PortSpec], result: Result) -> None:
     """Check that an iterated slet is a source, or pulls all its inputs."""
     if pushed := [port.name for port in inputs if not port.pulled]:
@@ -169,16 +167,6 @@ def _check_iterated(name: str, inputs: list[PortSpec], result: Result) -> None:
         raise wrong(name, "a slet without a pushed input is a source", "return an Iterator[T]")
     if result == "none" and not inputs:
         raise wrong(name, "it has no input and no output", "give it an input, or yield items")
-
-
-def _check_own_driver(name: str, iterated: bool, results: dict[str, Result]) -> None:
-    if iterated:
-        problem = "it has its own driver, and is iterated as well"
-        raise wrong(name, problem, "drop __iter__, or own_driver=True")
-    for port, result in results.items():
-        if result != "none":
-            problem = f"it has its own driver, so the result of {port} is never sent"
-            raise wrong(name, problem, "return None and push by an output port from the slet's own thread")
 
 
 def _check_generator(slet: str, function: Callable[..., Any], result: Result) -> None:

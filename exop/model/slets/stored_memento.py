@@ -93,7 +93,8 @@ def load_memento(
 ) -> Memento:
     """Read a memento as an instance of *kind*, through its `upgrade` if the stored one is older.
 
-    *declared* is given for data from an untrusted source: `declared_by(kind)`. For *parts* see `decode`.
+    Without an `upgrade`, an older one fills the fields that the class still has. *declared* is given for data from an
+    untrusted source: `declared_by(kind)`. For *parts* see `decode`.
     """
     stored = header(data, place)
     fields = decode(stored.body, declared=declared, parts=parts)
@@ -103,8 +104,21 @@ def load_memento(
     if same:
         _check_version(stored.version, kind, place)
     if not same or stored.version < kind.__memento_version__:
-        return _upgraded(stored, fields, kind, place, declared)
-    return _filled(stored, fields, kind, place)
+        if callable(getattr(kind, "upgrade", None)):
+            cure = f"mend {kind.__qualname__}.upgrade, or use the code that wrote it"
+            return upgraded(kind, _old(stored, fields, declared), partial(refused, place, cure=cure))
+        if (name := stored.kind.rpartition(":")[2]) != kind.__qualname__:
+            problem = f"it is a {name}, and {kind.__qualname__} has no upgrade for it"
+            raise refused(place, problem, "give the memento a `@classmethod def upgrade(cls, old)`")
+    # Values are checked only if the class was edited: the running slet was free to ignore its own annotations, and must
+    # be able to restart.
+    if stored.fields != type_of(kind).shape:
+        check_fields(fields, kind, place)
+    try:
+        made: Memento = filled(kind, fields)
+    except StoredStateError as problem:
+        raise StoredStateError(**{**problem.facts, "what": place}) from None
+    return made
 
 
 def _check_version(version: int, kind: type[Memento], place: str) -> None:
@@ -112,20 +126,6 @@ def _check_version(version: int, kind: type[Memento], place: str) -> None:
     if version > known:
         problem = f"it is of version {version} of {kind.__qualname__}, the code here knows {known}"
         raise refused(place, problem, "install the newer code")
-
-
-def _upgraded(
-    stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str, declared: Declared | None
-) -> Memento:
-    """Call the `upgrade` of the class; without one, fill in the fields that it still has."""
-    if callable(getattr(kind, "upgrade", None)):
-        cure = f"mend {kind.__qualname__}.upgrade, or use the code that wrote it"
-        return upgraded(kind, _old(stored, fields, declared), partial(refused, place, cure=cure))
-    if stored.kind.rpartition(":")[2] != kind.__qualname__:
-        problem = f"it is a {stored.kind.rpartition(':')[2]}, and {kind.__qualname__} has no upgrade for it"
-        cure = "give the memento a `@classmethod def upgrade(cls, old)`"
-        raise refused(place, problem, cure)
-    return _filled(stored, fields, kind, place)
 
 
 def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | None) -> Any:
@@ -137,18 +137,6 @@ def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | Non
     except StoredStateError:
         pass
     return SimpleNamespace(**fields)
-
-
-def _filled(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str) -> Memento:
-    # Values are checked only if the class was edited: the running slet was free to ignore its own annotations, and must
-    # be able to restart.
-    if stored.fields != type_of(kind).shape:
-        check_fields(fields, kind, place)
-    try:
-        made: Memento = filled(kind, fields)
-    except StoredStateError as problem:
-        raise StoredStateError(**{**problem.facts, "what": place}) from None
-    return made
 
 
 def export_memento(memento: Memento, place: str, form: Form | None = None) -> tuple[Form, bytes]:

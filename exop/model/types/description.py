@@ -369,7 +369,10 @@ def _fields(kind: Any) -> Iterator[Field]:
     if dataclasses.is_dataclass(kind):
         for one in dataclasses.fields(kind):
             required = one.default is absent and one.default_factory is absent
-            yield Field(one.name, type_of(hints[one.name]), required, one.init, _written(one.type))
+            # Nearly as it is in the source, since stored mementos contain it.
+            plain = isinstance(one.type, type) and not typing.get_args(one.type)
+            written = getattr(one.type, "__qualname__", "") if plain else str(one.type)
+            yield Field(one.name, type_of(hints[one.name]), required, one.init, written)
         return
     if typing.is_typeddict(kind):
         names = tuple(kind.__annotations__)
@@ -404,12 +407,6 @@ def _hints(kind: Any) -> Mapping[str, Any]:
 
 
 _UNRESOLVED: Final = (NameError, TypeError, AttributeError, SyntaxError)
-
-
-def _written(annotation: Any) -> str:
-    """An annotation nearly as it is in the source; stored mementos contain it."""
-    plain = isinstance(annotation, type) and not typing.get_args(annotation)
-    return annotation if isinstance(annotation, str) else annotation.__qualname__ if plain else str(annotation)
 
 
 #: The types of Arrow by the beginning of their name.

@@ -266,7 +266,11 @@ class RemotePlatform(Management[RemotePlan]):
         """Wait until an application has finished, as `Platform.wait`, by polling its status."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (found := self.status(application))["state"] != "finished":
-            _check_alive(found)
+            for driver, problem in found["crashed"].items():
+                raise ComponentFailed(node=driver, phase="driving", problem=problem)
+            for node, facts in found["nodes"].items() if found["state"] == "suspended" else ():
+                if "error" in facts:
+                    raise ComponentFailed(node=f"{application}.{node}", phase="running", problem=facts["error"])
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             time.sleep(POLL)
@@ -307,14 +311,3 @@ def as_memento(data: bytes, place: str) -> Memento:
         problem = f"{name}: {error.problem}"
         raise StoredStateError(what=place, problem=problem, cure="install the same code here") from None
     return load_memento(data, kind, place, declared=declared_by(kind))
-
-
-def _check_alive(application: dict[str, Any]) -> None:
-    """Raise the error of a node that must be repaired before the application can finish, as `Platform.wait` does."""
-    for driver, problem in application["crashed"].items():
-        raise ComponentFailed(node=driver, phase="driving", problem=problem)
-    if application["state"] == "suspended":
-        name = application["name"]
-        for node, facts in application["nodes"].items():
-            if "error" in facts:
-                raise ComponentFailed(node=f"{name}.{node}", phase="running", problem=facts["error"])

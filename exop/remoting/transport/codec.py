@@ -7,10 +7,10 @@ crosses as the name of a class of `exop.errors` and its facts, never as a class 
 from __future__ import annotations
 
 import heapq
+import os
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
-from pathlib import PurePath
 from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
 import msgpack
@@ -79,7 +79,7 @@ def encode_message(value: object, *, exactly: bool = False) -> bytes:
     Integers of more than 64 bits and text that is not Unicode, which msgpack cannot hold, are sent as text that shows
     them, unless *exactly* is set: a single setting of that kind must not keep a platform from answering.
     """
-    plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray), enc_hook=_path_text)
+    plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray), enc_hook=os.fspath)
     lenient: dict[str, Any] = {} if exactly else {"default": _digits, "unicode_errors": "backslashreplace"}
     packed: bytes = msgpack.packb(plain, use_bin_type=True, **lenient)
     check_nesting(packed, DEPTH + AROUND)
@@ -149,12 +149,6 @@ def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     """Return the decoder of a type. Two threads that make decoders of one class at the same time crash msgspec."""
     with _making:
         return _decoder(kind)
-
-
-def _path_text(value: object) -> object:
-    if isinstance(value, PurePath):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no plain form")
 
 
 def _digits(value: int) -> str:

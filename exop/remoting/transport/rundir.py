@@ -92,19 +92,13 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def state_directory(path: Path) -> Path:
-    """Make *path* for its owner only, or accept an existing directory, which the user may have shared."""
-    _make(path)
-    if path.stat().st_mode & stat.S_IWOTH:
-        raise unusable(path, "every user may write there", f"chmod o-w {path}, or take another directory")
-    return path
-
-
 def claim(address: Path | None) -> tuple[UnixListener, Callable[[], None]]:
     """Listen at *address*, or at a free name in the run directory; return the listener and what removes its entry."""
     if address is None:
         return _first_free(run_directory(), listen), lambda: None
-    state_directory(address.parent)
+    _make(directory := address.parent)
+    if directory.stat().st_mode & stat.S_IWOTH:  # otherwise, an existing directory may be shared
+        raise unusable(directory, "every user may write there", f"chmod o-w {directory}, or take another directory")
     listener = listen(address)
     try:
         return listener, announce(address)

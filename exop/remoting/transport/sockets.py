@@ -134,7 +134,14 @@ def listen(path: Path) -> UnixListener:
     if not hasattr(socket, "SO_PEERCRED"):
         raise unusable(path, "this system does not report the process at the other end", "run it on Linux")
     with locked(path.parent):
-        _refuse_if_taken(path)
+        if path.exists() and not path.is_socket():
+            raise unusable(path, "it is no socket", "move it away")
+        try:
+            other = holder(path)
+        except OSError as problem:
+            raise unusable(path, problem, "remove it if no platform runs there") from None
+        if other is not None:
+            raise AddressInUse(address=str(path), pid=other.pid)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # The socket gets its final name only when it listens and has the mode of its owner: a client may therefore
         # take a socket that refuses it for dead.
@@ -193,18 +200,6 @@ def holder(path: Path) -> Peer | None:
     except BlockingIOError:
         # Its queue is full: a process listens, and more is not known.
         return Peer(0, os.geteuid())
-
-
-def _refuse_if_taken(path: Path) -> None:
-    """Raise unless *path* is free or the socket of a dead process; called under `locked`."""
-    if path.exists() and not path.is_socket():
-        raise unusable(path, "it is no socket", "move it away")
-    try:
-        other = holder(path)
-    except OSError as problem:
-        raise unusable(path, problem, "remove it if no platform runs there") from None
-    if other is not None:
-        raise AddressInUse(address=str(path), pid=other.pid)
 
 
 @contextmanager
