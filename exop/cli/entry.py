@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCl
 import exop
 from exop.cli.overview import COMMANDS, COMMON, EPILOGUE, FAMILIES, HELP, discovered
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, report_error, say
+from exop.logs import levels_in, set_up
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins
@@ -101,12 +102,6 @@ def _add(app: App, function: Any) -> str:
     return name
 
 
-def _check_levels(_: type, texts: tuple[str, ...]) -> None:
-    from exop.logs import levels_in
-
-    levels_in(texts)
-
-
 def add_common_options(app: App, session: Session | None = None) -> None:
     """Add the options that every command has; they may precede or follow the command."""
     held = session or Session()
@@ -117,12 +112,12 @@ def add_common_options(app: App, session: Session | None = None) -> None:
         log_format: Annotated[Format, Parameter(help=COMMON["--log-format"][1], env_var="EXOP_LOG")] = "console",
         log_level: Annotated[
             tuple[str, ...],
-            Parameter(help=COMMON["--log-level"][1], env_var="EXOP_LOG_LEVEL", validator=_check_levels),
+            Parameter(
+                help=COMMON["--log-level"][1], env_var="EXOP_LOG_LEVEL", validator=lambda _, texts: levels_in(texts)
+            ),
         ] = (),
     ) -> Any:
         """Options of every command."""
-        from exop.logs import levels_in, set_up
-
         held.debug = debug
         level, named = levels_in(log_level)
         set_up("debug" if debug else level, log_format, named)
@@ -153,7 +148,11 @@ def _one_line(problem: CycloptsError) -> str:
     text = " ".join(str(problem).split())
     if isinstance(problem, UnusedCliTokensError):
         text = f"too many arguments: {' '.join(problem.unused_tokens or ())}"
-    elif isinstance(problem, UnknownOptionError) and "Did you mean" not in text and _takes_parameters(problem):
+    elif (
+        isinstance(problem, UnknownOptionError)
+        and "Did you mean" not in text
+        and any("--params" in argument.names for argument in problem.argument_collection)
+    ):
         name = (problem.token.keyword or problem.token.value).partition("=")[0].lstrip("-").replace("-", "_")
         text = f"{text.removesuffix('.')}; a parameter of the application is written {name}=VALUE"
     elif isinstance(problem, ValidationError) and problem.exception_message:
@@ -162,8 +161,3 @@ def _one_line(problem: CycloptsError) -> str:
             problem.exception_message if named in problem.exception_message else f"{named}: {problem.exception_message}"
         )
     return text if text.endswith("..") else text.removesuffix(".")
-
-
-def _takes_parameters(problem: UnknownOptionError) -> bool:
-    """Whether the command accepts parameters of an application."""
-    return any("--params" in argument.names for argument in problem.argument_collection)

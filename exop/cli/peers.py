@@ -26,11 +26,12 @@ class Found:
     application: str
     node: str = ""
 
-    def check_node(self) -> None:
-        """Raise `BuilderError` unless a node is named."""
+    def check_node(self) -> str:
+        """Return APP.NODE; raise `BuilderError` unless a node is named."""
         if not self.node:
             app = self.application
             raise BuilderError(f"{app!r} names an application; write {app}.NODE, as `exop describe {app}` lists them")
+        return f"{self.application}.{self.node}"
 
     def check_whole(self, given: str) -> None:
         """Raise `BuilderError` if a node is named."""

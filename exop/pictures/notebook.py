@@ -30,7 +30,7 @@ def size(mesh: Any) -> str:
 
 def as_text(text: str) -> str:
     """Text of several lines as HTML."""
-    body = "\n".join(map(_text, text.split("\n")))
+    body = "\n".join(map(html_text, text.split("\n")))
     return f"<pre>{body}</pre>"
 
 
@@ -38,7 +38,7 @@ class Figures(dict[str, Any]):
     """Plain data that a notebook shows as tables: the results of `status()`, `metrics()` and `Application.run()`."""
 
     def _repr_html_(self) -> str:
-        parts = [f"<b>{_text(self._title())}</b>"] if self._title() else []
+        parts = [f"<b>{html_text(self._title())}</b>"] if self._title() else []
         if "nodes" in self:
             parts.append(_nodes(self["nodes"]))
             parts.append(_channels({**self.get("channels", {}), **self.get("inserted", {})}))
@@ -80,10 +80,10 @@ def _channels(channels: Mapping[str, Any]) -> str:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """An HTML table; columns without values are omitted."""
-    held = [[_text(_number(cell)) for cell in row] for row in rows]
+    held = [[html_text(_number(cell)) for cell in row] for row in rows]
     used = [place for place in range(len(head)) if any(row[place] for row in held) or not held]
     right = {place for place in used if all(not row[place].strip("~0123456789.,e+-") for row in held)}
-    titles = "".join(f"<th>{_text(head[place])}</th>" for place in used)
+    titles = "".join(f"<th>{html_text(head[place])}</th>" for place in used)
     lines = [
         "".join(f'<td style="{_CELL if place in right else "text-align:left"}">{row[place]}</td>' for place in used)
         for row in held
@@ -98,5 +98,6 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
-def _text(text: str) -> str:
+def html_text(text: str) -> str:
+    """Text on one line or several as the content of an element of HTML or SVG."""
     return clean(text).translate(_ESCAPED)

@@ -6,11 +6,11 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from itertools import pairwise
 from typing import Any, Final
 
 from exop.pictures.layout import Layout, Spot, lay_out
+from exop.pictures.notebook import html_text
 from exop.safe_repr import clean
 
 #: By role, and of channels: the letter of the paper, the brackets of Mermaid, the shape of DOT, the colour.
@@ -224,7 +224,7 @@ def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {STYLE}>',
-            f"<title>{_text(picture.mesh.name)}</title>",
+            f"<title>{html_text(picture.mesh.name)}</title>",
             f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
             *parts,
             "</svg>\n",
@@ -303,7 +303,7 @@ def _arrow(arrows: list[Arrow], line: str, tip: str) -> str:
 def _caption(arrows: list[Arrow], x: float, y: float) -> str:
     style = 'font-size="10" fill="#555" text-anchor="middle" paint-order="stroke" stroke="#fff" stroke-width="4"'
     label = _label(arrows)
-    return f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{_text(label)}</text>' if label else ""
+    return f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{html_text(label)}</text>' if label else ""
 
 
 def _label(arrows: list[Arrow]) -> str:
@@ -320,10 +320,10 @@ def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
     size = f'x="{place.left:.1f}" y="{place.y - HEIGHT / 2:.1f}" width="{width:.1f}" height="{HEIGHT}"'
     middle = f'x="{place.middle:.1f}" text-anchor="middle"'
     return (
-        f"<g><title>{_text(f'{title}: {under}')}</title>"
+        f"<g><title>{html_text(f'{title}: {under}')}</title>"
         f'<rect {size} rx="{corner:g}" fill="{fill}" {frame}/>'
-        f'<text {middle} y="{place.y - 3:.1f}" font-size="13" fill="#111">{_text(_cut(title))}</text>'
-        f'<text {middle} y="{place.y + 13:.1f}" font-size="10" fill="#444">{_text(_cut_before(under))}</text></g>'
+        f'<text {middle} y="{place.y - 3:.1f}" font-size="13" fill="#111">{html_text(_cut(title))}</text>'
+        f'<text {middle} y="{place.y + 13:.1f}" font-size="10" fill="#444">{html_text(_cut_before(under))}</text></g>'
     )
 
 
@@ -351,10 +351,6 @@ def _cut(text: str) -> str:
 def _cut_before(text: str) -> str:
     """The end of a slet's identity, which says more than its beginning."""
     return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
-
-
-def _text(text: str) -> str:
-    return escape(clean(text))
 
 
 #: The functions that draw a picture, by format.

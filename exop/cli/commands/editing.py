@@ -187,8 +187,7 @@ def resume(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
         if not found.node and found.application in found.platform.status()["failed_to_restart"]:
             found.platform.restart(found.application)
             return _done(found.application, "started again", json=json)
-        found.check_node()
-        place = f"{found.application}.{found.node}"
+        place = found.check_node()
         before = found.node_status()
         if before["state"] == "active":
             return _done(place, "it is not suspended: nothing to do", json=json)
@@ -217,8 +216,14 @@ def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), jso
         abandon: Cancel the trial of the application APP (--shadow); the old slets keep running.
     """
     with find_application(node, where) as found:
+        application = found.application
+        if abandon and found.node:
+            raise BuilderError(f"a trial belongs to a whole change; write exop rollback --abandon {application}")
+        if abandon and not found.platform.abandon_proof(application):
+            raise BuilderError(f"{application}: no trial is in progress; `exop describe {application}` shows trials")
         if abandon:
-            return _abandon(found, json=json)
+            text = f"{application}: the trial is cancelled, the old slets keep running"
+            return answer({"application": application, "abandoned": True}, text, json=json)
         found.check_node()
         kept = found.node in found.platform.status(found.application).get("kept", {})
         try:
@@ -332,16 +337,6 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
             return None  # the node has processed that item
         time.sleep(GLANCE)
     return None
-
-
-def _abandon(found: Found, *, json: bool) -> int:
-    application = found.application
-    if found.node:
-        raise BuilderError(f"a trial belongs to a whole change; write exop rollback --abandon {application}")
-    if not found.platform.abandon_proof(application):
-        raise BuilderError(f"{application}: no trial is in progress; `exop describe {application}` shows trials")
-    facts = {"application": application, "abandoned": True}
-    return answer(facts, f"{application}: the trial is cancelled, the old slets keep running", json=json)
 
 
 def _forgotten(app: str, state: Path) -> bool:

@@ -32,9 +32,8 @@ def item_list(node: str, /, *, where: Where = Where(), json: Json = False) -> in
         node: APP.NODE.
     """
     with find_application(node, where) as found:
-        found.check_node()
+        place = found.check_node()
         facts = found.platform.failed_items(found.application, found.node)
-    place = f"{found.application}.{found.node}"
     return answer(facts, lambda: "\n".join(_items(facts, place)), json=json)
 
 
@@ -51,12 +50,11 @@ def item_export(
         dead_letter: The number of a dead letter; by default, the item on which the node is suspended.
     """
     with find_application(node, where) as found:
-        found.check_node()
+        place = found.check_node()
         content = found.platform.export_item(found.application, found.node, dead_letter)
     _write(file, content)
-    place, path = f"{found.application}.{found.node}", str(file)
-    text = f"{place}: written to {file}; replay it with `exop.testing.replay({path!r})`"
-    return answer({"target": place, "file": path}, text, json=json)
+    text = f"{place}: written to {file}; replay it with `exop.testing.replay({str(file)!r})`"
+    return answer({"target": place, "file": str(file)}, text, json=json)
 
 
 def item_retry(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
@@ -70,9 +68,8 @@ def item_retry(node: str, /, *, where: Where = Where(), json: Json = False) -> i
         node: APP.NODE.
     """
     with find_application(node, where) as found:
-        found.check_node()
+        place = found.check_node()
         number = found.platform.retry_dead_letters(found.application, found.node)
-    place = f"{found.application}.{found.node}"
     return answer({"target": place, "retried": number}, f"{place}: {number} dead letters are retried", json=json)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from exop.errors import ExopError, PeerRefused, PlanError, UnknownName
-from exop.model.meshes.mesh import Mesh
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, PEER, operation
 from exop.runtime.channels.reader import answer, changes_content
@@ -24,32 +23,6 @@ What: TypeAlias = Literal["begin", "feed", "state", "end"]
 LISTEN: Final = 3.0
 #: Bytes of a message about a plan, with the topology of a fragment.
 MESSAGE: Final = MIB
-
-
-class _Hosts(Protocol):
-    """The applications of a platform, on this host and on others: methods of `exop.hosts.federation.Federation`."""
-
-    def names(self, *, inactive: bool = False) -> list[str]: ...
-    def mesh(self, application: str) -> Mesh: ...
-    def wait(self, application: str, timeout: float | None = None) -> bool: ...
-    def plan(self, mesh: Mesh) -> Any: ...
-    def apply(
-        self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
-    ) -> Mesh: ...
-    def checkpoint(self, application: str) -> None: ...
-    def end(self, application: str) -> None: ...
-    def remove(self, application: str, timeout: float = 5.0) -> bool: ...
-    def resolve(self, application: str, *, commit: bool) -> None: ...
-    def fragment(self, application: str) -> Any: ...
-    def accept_loss(self, application: str, outbox: str = "") -> list[str]: ...
-    def adopt(self, application: str) -> int: ...
-    def resume(self, application: str, node: str) -> None: ...
-    def elsewhere(self, application: str, node: str) -> Any: ...
-    def receive(self, application: str, data: bytes, peer: str = "", *, leads: bool = True) -> None: ...
-    def rollback(self, application: str, node: str) -> Mesh: ...
-    @property
-    def here(self) -> Any: ...
-    def abandon_proof(self, application: str) -> bool: ...
 
 
 def where_it_runs(method: F) -> F:
@@ -71,7 +44,7 @@ class Hosting:
     """The operations on the peers of a platform."""
 
     name: str
-    _hosts: _Hosts
+    _hosts: Any  #: The applications here and on other hosts: `exop.hosts.federation.Federation`, a floor above.
     _applications: Applications
 
     @property
@@ -170,7 +143,7 @@ class Hosting:
             UnknownName: the application has no such outbox here.
             PlanError: nothing is lost.
         """
-        return self._hosts.accept_loss(application, channel)
+        return list(self._hosts.accept_loss(application, channel))
 
     @operation
     def resolve(self, application: str, *, commit: bool) -> None:
@@ -198,4 +171,4 @@ class Hosting:
             UnknownName: no fragment of the application runs here.
             PlanError: this platform is the home, a plan is in doubt, or another host cannot be reached.
         """
-        return self._hosts.adopt(application)
+        return int(self._hosts.adopt(application))

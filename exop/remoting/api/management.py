@@ -84,7 +84,7 @@ class Management(Hosting, Generic[AnyPlan]):
 
         With *inactive*, also return those that are still opening and those that failed to restart.
         """
-        return self._hosts.names(inactive=inactive)
+        return list(self._hosts.names(inactive=inactive))
 
     def deployment(self, application: str) -> Deployment:
         """Return the deployment of an application."""
@@ -96,7 +96,7 @@ class Management(Hosting, Generic[AnyPlan]):
 
         A slet whose code the caller lacks is represented by its role, ports and settings.
         """
-        return self._hosts.mesh(application)
+        return cast("Mesh", self._hosts.mesh(application))
 
     @operation(role="observe")
     def topology(self, application: str) -> str:
@@ -232,7 +232,7 @@ class Management(Hosting, Generic[AnyPlan]):
             LastCheckpointFailed: it has finished, and its end, with what its sinks hold, cannot be stored.
         """
         check_seconds("wait", timeout, -TIMEOUT_MAX)  # the rest of a time-out may be negative
-        return self._hosts.wait(application, timeout)
+        return bool(self._hosts.wait(application, timeout))
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY)
     def plan(self, mesh: Mesh) -> AnyPlan:
@@ -316,7 +316,7 @@ class Management(Hosting, Generic[AnyPlan]):
         _check_mesh("apply", mesh)
         check_seconds("apply", timeout)
         check_seconds("apply", pause, setting="pause")
-        return uninterrupted(self._hosts.apply)(mesh, timeout, pause, stall=stall)
+        return cast("Mesh", uninterrupted(self._hosts.apply)(mesh, timeout, pause, stall=stall))
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply_topology(self, toml: str, revision: int = 0, *, folder: str = "") -> str:
@@ -348,13 +348,13 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             PlanError: no previous slet is running; or the change failed and was undone.
         """
-        return uninterrupted(self._hosts.rollback)(application, node)
+        return cast("Mesh", uninterrupted(self._hosts.rollback)(application, node))
 
     @operation(role="operate")
     @recorded
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trial of a change; the old slets keep running. Return `False` if no trial is running."""
-        return uninterrupted(self._hosts.abandon_proof)(application)
+        return bool(uninterrupted(self._hosts.abandon_proof)(application))
 
     @operation(role="operate")
     @recorded
@@ -414,7 +414,7 @@ class Management(Hosting, Generic[AnyPlan]):
         Return whether all threads of the application ended within *timeout* seconds.
         """
         check_seconds("remove", timeout, -TIMEOUT_MAX)
-        return uninterrupted(self._hosts.remove)(application, timeout)
+        return bool(uninterrupted(self._hosts.remove)(application, timeout))
 
     @property
     def bundles(self) -> Any:
