@@ -84,7 +84,7 @@ class ConditionError(MeshError):
 
     def compose(self) -> str:
         """Show the condition with a mark under the position."""
-        return f"{self.facts['place']}: {_marked(self.facts, 'condition')}"
+        return f"{self.facts['place']}: {self.facts['problem']}{_marked(self.facts, 'condition')}"
 
 
 class WiringError(MeshError):
@@ -259,16 +259,8 @@ class QueryError(EngineError):
 
     def compose(self) -> str:
         """Name the slet and the port, and show the query with a mark under the position."""
-        facts = self.facts
-        place = ".".join(filter(None, (facts["slet"], facts["port"])))
-        begun, rest = "", facts["query"]
-        if facts["position"] is not None:
-            end = rest.find("\n", facts["position"])
-            line, rest = (rest, "") if end < 0 else (rest[:end], rest[end:])
-            column = facts["position"] - line.rfind("\n") - 1
-            begun = f"{line}\n{' ' * column}^"
-        text = indent(f"{begun}{rest}", "  ")
-        return f"{place or 'the query'}: {super().compose()}" + (f"\n{text}" if text else "")
+        place = ".".join(filter(None, (self.facts["slet"], self.facts["port"])))
+        return f"{place or 'the query'}: {super().compose()}{_marked(self.facts, 'query')}"
 
 
 class QueryInterrupted(QueryError):
@@ -295,7 +287,7 @@ class FilterSyntaxError(RegistryError):
 
     def compose(self) -> str:
         """Show the filter with a mark under the position."""
-        return _marked(self.facts, "filter")
+        return f"{self.facts['problem']}{_marked(self.facts, 'filter')}"
 
 
 class ServiceGone(RegistryError):
@@ -448,5 +440,10 @@ def entry(place: str, kind: str, known: Mapping[str, T], name: str) -> T:
 
 
 def _marked(facts: Mapping[str, Any], name: str) -> str:
-    """Return the problem and, in the next lines, the fact *name* with a mark under the position."""
-    return f"{facts['problem']}\n  {facts[name]}\n  {' ' * facts['position']}^"
+    """Return further lines of a message: the fact *name* with a mark under the position, if that is known."""
+    text, position = facts[name], facts["position"]
+    if position is not None:
+        line, end, rest = text[position:].partition("\n")
+        column = position - text.rfind("\n", 0, position) - 1
+        text = f"{text[:position]}{line or '  ' * (not position)}\n{' ' * column}^{end}{rest}"
+    return f"\n{indent(text, '  ')}" if text else ""

@@ -195,14 +195,8 @@ class SubscriptionIndex:
 
     def announce(self, old: ServiceReference | None, new: ServiceReference | None, queue: Queue) -> None:
         """Queue the events of a change for the subscriptions whose filters match, the oldest first."""
-        for subscription in self._touched_by(old, new):
-            subscription.announce(old, new, queue)
-
-    def _touched_by(self, *references: ServiceReference | None) -> Iterable[Subscription]:
-        if not self._by_value:
-            return self._unconditional
         found = dict(self._unconditional)
-        for reference in references:
+        for reference in (old, new) if self._by_value else ():
             if reference is not None:
                 properties = reference.properties
                 for name, by_value in self._by_value.items():
@@ -210,7 +204,8 @@ class SubscriptionIndex:
                         value = properties[name]
                         for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                             found.update(by_value.get(key, {}))
-        return sorted(found, key=_number) if len(found) > 1 else found
+        for subscription in sorted(found, key=_number):
+            subscription.announce(old, new, queue)
 
     def _count(self, term: Term) -> int:
         return sum(len(self._by_value.get(name, {}).get(key, ())) for name, key in term)

@@ -52,7 +52,6 @@ class PeerCertificate(NamedTuple):
 class _Files(NamedTuple):
     """The content of the folder at one time."""
 
-    stamps: tuple[object, ...]
     own: PeerCertificate
     revoked: frozenset[int]
     server: ssl.SSLContext
@@ -75,9 +74,9 @@ class Identity:
         self.problem = ""
         self._clock = clock
         self._lock = threading.Lock()
-        self._refused: tuple[object, ...] = ()
         self._warned = 0.0
-        self._files = self._read(self._stamps())
+        self._seen = self._stamps()
+        self._files = self._read()
         self.warn()
 
     def warn(self) -> None:
@@ -122,19 +121,19 @@ class Identity:
     def _current(self) -> _Files:
         """Return the content of the folder, read again if it has changed."""
         with self._lock:
-            stamps = self._stamps()
-            if stamps not in (self._files.stamps, self._refused):
+            if (stamps := self._stamps()) != self._seen:
+                self._seen = stamps
                 try:
-                    self._files, self._refused, self.problem = self._read(stamps), (), ""
+                    self._files, self.problem = self._read(), ""
                 except IdentityError as error:
-                    self._refused, self.problem = stamps, str(error)
+                    self.problem = str(error)
                     logger("exop.remoting").error("the new files of the identity are unusable", error=str(error))
             return self._files
 
     def _stamps(self) -> tuple[object, ...]:
         return file_stamps((*self.folder.glob("*.pem"), *self.folder.glob("*.key")))
 
-    def _read(self, stamps: tuple[object, ...]) -> _Files:
+    def _read(self) -> _Files:
         # Imported lazily: only platforms with an identity need the library cryptography.
         from exop.remoting.authority import CA, REVOKED, name_of, problem_at, read_certificate, read_revoked
 
@@ -159,7 +158,7 @@ class Identity:
             sides = [self._context(side, path, key) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)]
         except OSError as error:
             raise problem_at(path, f"it does not fit {key.name}: {error}", "copy the whole folder again") from None
-        return _Files(stamps, own, revoked, *sides)
+        return _Files(own, revoked, *sides)
 
     def _key(self) -> Path:
         """Return the file with the key of the platform."""

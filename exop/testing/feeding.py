@@ -183,15 +183,6 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
     return instance
 
 
-def outputs_of(instance: Any, spec: SletSpec) -> dict[str, CollectingOutput]:
-    """Return the output ports of an instance by name, including the ports of families."""
-    found = {port.name: getattr(instance, port.name, None) for port in spec.outputs}
-    found |= getattr(instance, "outputs", {})
-    for family in (one.family for one in spec.families if one.direction == "out"):
-        found |= {f"{family}.{member}": port for member, port in getattr(instance, family).items()}
-    return {name: port for name, port in found.items() if isinstance(port, CollectingOutput)}
-
-
 def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
     """Run a slet on *items* and return the output of the port `out`, in order.
 
@@ -328,8 +319,12 @@ def replay(
             port = entry(f"the slet {spec.name}", "input port", ports, failed.port)
             found = call(port)(entering(port, failed.item))
             results = leaving(spec, found if spec.results[port.name] == "many" else [found])
-        pushed = outputs_of(instance, spec) if spec.is_class else {}
-        outputs = {port.name: [] for port in spec.outputs} | {name: one.taken() for name, one in pushed.items()}
+        pushed = {port.name: getattr(instance, port.name, None) for port in spec.outputs}
+        pushed |= getattr(instance, "outputs", {})
+        for family in (one.family for one in spec.families if one.direction == "out"):
+            pushed |= {f"{family}.{member}": port for member, port in getattr(instance, family).items()}
+        taken = {name: one.taken() for name, one in pushed.items() if isinstance(one, CollectingOutput)}
+        outputs = {port.name: [] for port in spec.outputs} | taken
     if OUT in outputs:
         outputs[OUT] += results
     return outputs if outputs.keys() - {OUT} else outputs.get(OUT, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from exop.errors import ExopError, MementoError, NotStorable, PlanError
 from exop.model.meshes.mesh import Node
@@ -14,8 +14,6 @@ from exop.model.slets.slet import Slet, spec_of
 from exop.model.types.description import type_of
 from exop.model.types.evolution import changes
 from exop.model.values.classes import Mover, NoVersion, name_of, new_version, same_class
-
-Take: TypeAlias = Callable[[Memento | None], Memento | None]
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class HandOver:
     """
 
     text: str
-    take: Take
+    take: Callable[[Memento | None], Memento | None]
     inside: bool = False
     calls: str | None = None
 

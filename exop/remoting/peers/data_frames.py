@@ -174,22 +174,20 @@ class Body:
         """Append a frame with the next part of at most *most* bytes; return the size of the part."""
         part = min(self.total - self.sent, most)
         buffers.append(WHOLE.pack(HEAD.size + part, 0, self._kind, self._number, *self._about, self.total, self.sent))
+        left = part
         if part == self.total:
             buffers.extend(self._buffers)
-        else:
-            self._append_part(buffers, part)
-        buffers.append(FLUSHER)
-        self.sent += part
-        return part
-
-    def _append_part(self, buffers: list[Buffer], part: int) -> None:
-        while part:
-            view = memoryview(self._buffers[self._at]).cast("B")[self._skip : self._skip + part]
-            part -= len(view)
+            left = 0
+        while left:
+            view = memoryview(self._buffers[self._at]).cast("B")[self._skip : self._skip + left]
+            left -= len(view)
             self._skip += len(view)
             buffers.append(view)
             if self._skip == size_of(self._buffers[self._at]):
                 self._at, self._skip = self._at + 1, 0
+        buffers.append(FLUSHER)
+        self.sent += part
+        return part
 
 
 def size_of(buffer: Buffer) -> int:
