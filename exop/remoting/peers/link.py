@@ -93,8 +93,7 @@ class PeerLink:
     @property
     def round_trip(self) -> float | None:
         """Seconds of the last heartbeat and its answer."""
-        connection = self._connection
-        return None if connection is None else connection.round_trip
+        return None if (connection := self._connection) is None else connection.round_trip
 
     def call(self, operation: str, /, patience: float | None = None, **arguments: Any) -> Any:
         """Call an operation of the peer, and return its reply as plain values; wait for *patience* seconds, if given.
@@ -141,13 +140,11 @@ class PeerLink:
             if self._closed or (self._leads and self._dialled):
                 sock.close()
                 return
-            previous, self._accepted = self._accepted, sock
-            connection = self._connection
+            if self._accepted is not None:
+                self._accepted.close()
+            self._accepted = sock
+            self.drop("the peer has connected anew")
             self._changed.notify_all()
-        if previous is not None:
-            previous.close()
-        if connection is not None:
-            connection.close("the peer has connected anew")
 
     def wait_until(self, connected: bool, timeout: float) -> bool:
         """Wait until the peer is connected, or is not; return whether it came about within *timeout* seconds."""
@@ -264,8 +261,7 @@ class PeerLink:
             if numbers in self._expected:
                 self._expected.remove(numbers)
                 self._over.append(numbers)
-            for number in [one for one in self._stored if one in numbers]:
-                del self._stored[number]
+            self._stored = {number: body for number, body in self._stored.items() if number not in numbers}
 
     def traffic(self) -> list[frames.ConnectorTraffic]:
         """The traffic of all attached connectors."""
@@ -300,28 +296,28 @@ class PeerLink:
                     raise FrameRefused(f"bytes: {_NOT_PERMITTED}")
         if kind == DATA and number not in self._bound:
             raise FrameRefused(f"events of the connector {number}, which is not attached")
-        return kind == BYTES or self._given(number, lambda inbox: inbox.admit((*about, total)))
+        return kind == BYTES or self._given(number, lambda inbox: inbox.admit((*about, total))) is not None
 
     def data(self, number: int, first: int, events: int, form: int, body: Buffer) -> None:
         """Give events to their inbox; called by the data connection."""
-        end = self._bound[number]
-        if self._given(number, lambda inbox: inbox.received(Frame(first, events, form, (body,)))) and end is not None:
+        end = self._given(number, lambda inbox: inbox.received(Frame(first, events, form, (body,))))
+        if end is not None:
             end.traffic.bytes += len(body)
 
-    def _given(self, number: int, give: Callable[[Inbox], object]) -> bool:
-        """Give something to the inbox of a number; return whether it has taken it."""
+    def _given(self, number: int, give: Callable[[Inbox], object]) -> frames.ReceiverEnd | None:
+        """Give something to the inbox of a number; return the inbox if there is one, and it has taken it."""
         if (end := self._bound[number]) is None:
-            return False
+            return None
         try:
             give(end.receiver)
+            return end
         except ValueError as problem:
             end.broken = str(problem)
             _log.warning("the connector %s refuses a frame of %r: %s", end.traffic.key, self.peer, problem)
             with self._changed:
                 self._refuse(end, end.broken)
             end.receiver.disconnected(end.broken)
-            return False
-        return True
+            return None
 
     def stored(self, number: int, body: Buffer) -> None:
         """Store a byte string until it is taken; called by the data connection."""
@@ -413,8 +409,7 @@ class PeerLink:
 
     def _withdrawn(self, message: frames.Withdraw) -> None:
         with self._changed:
-            offer = self._offers.get(message.key)
-            if offer is None or offer.number != message.number:
+            if (offer := self._offers.get(message.key)) is None or offer.number != message.number:
                 return
             del self._offers[message.key]
             end = self._unbind(offer)
@@ -464,7 +459,22 @@ class PeerLink:
     def _use(self, sock: socket.socket) -> None:
         """Serve a connection until it ends."""
         connection, client = DataConnection(sock, self.peer, self, self._ready, self.limits, self._clock), self.client
-        self._begin(connection)
+        with self._changed:
+            # What is left belongs to the previous connection.
+            self._ready.clear()
+            self._offers.clear()
+            self._bound.clear()
+            self._used.clear()
+            self._connection, self.reason, self._parts.total = connection, "", 0
+            for receiving in self._receivers.values():
+                receiving.broken = ""
+            for end in self._senders.values():
+                end.bodies.clear()
+                self._offer(end)
+            if self._closed:
+                connection.close("the link is closed")
+            self._changed.notify_all()
+        self._tell()
         try:
             reason = connection.run()
         except RAISED as problem:
@@ -484,24 +494,6 @@ class PeerLink:
             end.stop(reason)
         for receiving in receivers:
             receiving.receiver.disconnected(reason)
-        self._tell()
-
-    def _begin(self, connection: DataConnection) -> None:
-        with self._changed:
-            # What is left belongs to the previous connection.
-            self._ready.clear()
-            self._offers.clear()
-            self._bound.clear()
-            self._used.clear()
-            self._connection, self.reason, self._parts.total = connection, "", 0
-            for receiving in self._receivers.values():
-                receiving.broken = ""
-            for end in self._senders.values():
-                end.bodies.clear()
-                self._offer(end)
-            if self._closed:
-                connection.close("the link is closed")
-            self._changed.notify_all()
         self._tell()
 
     def _tell(self) -> None:
