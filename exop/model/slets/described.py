@@ -47,6 +47,16 @@ class _Text(str):
 def describe(spec: SletSpec) -> dict[str, Any]:
     """Return ports, settings, memento and a fingerprint of the code as plain data, as JSON and msgpack have it."""
     spec = spec.declared()
+    state = None
+    if spec.state is not None:
+        found = type_of(spec.state[1])
+        state = {
+            "name": spec.state[0],
+            "memento": found.identity,
+            "version": spec.state[1].__memento_version__,
+            "schema": as_data(found),
+            "fingerprint": fingerprint(found),
+        }
     return {
         "format": FORMAT,
         "slet": spec.identity,
@@ -63,7 +73,7 @@ def describe(spec: SletSpec) -> dict[str, Any]:
             for one in spec.settings.values()
         ],
         "memento": spec.state[1].__qualname__ if spec.state else None,
-        "state": None if spec.state is None else _state(*spec.state),
+        "state": state,
         "results": dict(spec.results),
         "traits": [name for name in (*_TRAITS, "tie") if getattr(spec, name)],
         **{name: getattr(spec, name) for name in ("effects", "on_error", "atomic", "dead_letters")},
@@ -97,17 +107,6 @@ def _type(carried: PortType) -> dict[str, Any]:
 def type_text(carried: PortType) -> str:
     """Return the type of the items of a channel as a line of JSON, for `read_type`."""
     return json_text(_type(carried), indent=None)
-
-
-def _state(name: str, kind: type[Memento]) -> dict[str, Any]:
-    found = type_of(kind)
-    return {
-        "name": name,
-        "memento": found.identity,
-        "version": kind.__memento_version__,
-        "schema": as_data(found),
-        "fingerprint": fingerprint(found),
-    }
 
 
 def _code(factory: Any) -> str:

@@ -84,9 +84,8 @@ def _packed(folder: Path) -> bytes:
             if number > MOST_FILES or total > LARGEST_CONTENT:
                 raise _too_large(folder, total)
             info = zipfile.ZipInfo(str(relative), _MOMENT)
-            info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
-            archive.writestr(info, content)
+            archive.writestr(info, content, zipfile.ZIP_DEFLATED)
     if len(buffer.getvalue()) > LARGEST_ARCHIVE:
         raise _too_large(folder, len(buffer.getvalue()))
     return buffer.getvalue()

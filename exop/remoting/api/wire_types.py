@@ -12,7 +12,7 @@ import msgspec
 
 from exop.errors import MessageTooLarge, PlanError, SettingError, UnknownName
 from exop.model.meshes.checks import resolved, with_full_paths
-from exop.model.meshes.diff import SettingChange, marked, marks_of
+from exop.model.meshes.diff import marked, marks_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow, as_shadow
 from exop.model.slets.stored_memento import dump_memento, import_memento
@@ -138,13 +138,6 @@ class PlannedSetting(msgspec.Struct, frozen=True):
     after: str | None
     why: str
 
-    @staticmethod
-    def of(change: SettingChange) -> PlannedSetting:
-        """The form of a change that is sent to the client."""
-        before = None if change.new else repr(change.before)
-        after = None if change.why == "dropped" else repr(change.after)
-        return PlannedSetting(change.name, before, after, change.why)
-
 
 class PlannedStep(msgspec.Struct, frozen=True):
     """A step of a plan: the verb, the new slet, the actions, the changes of state and settings."""
@@ -162,7 +155,10 @@ class PlannedStep(msgspec.Struct, frozen=True):
     def of(step: Step, hand_over_s: float | None) -> PlannedStep:
         """The form of a step that is sent to the client."""
         state = step.state.text if step.state else None
-        settings = [PlannedSetting.of(change) for change in step.settings]
+        settings = []
+        for one in step.settings:
+            before, after = None if one.new else repr(one.before), None if one.why == "dropped" else repr(one.after)
+            settings.append(PlannedSetting(one.name, before, after, one.why))
         return PlannedStep(step.verb, step.node, step.text, step.does, state, settings, hand_over_s, list(step.fields))
 
 

@@ -374,10 +374,9 @@ class PeerLink:
 
     def _bind(self, key: str) -> None:
         """Connect the inbox of that key with the outbox that the peer has attached, or refuse it. Under the lock."""
-        offer, end = self._offers.get(key), self._receivers.get(key)
-        if offer is None:
+        if (offer := self._offers.get(key)) is None:
             return
-        if end is None:
+        if (end := self._receivers.get(key)) is None:
             problem = "no such connector is attached"
         elif end.traffic.epoch != offer.epoch:
             problem = f"the connector has the epoch {end.traffic.epoch}, not {offer.epoch}"
