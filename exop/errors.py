@@ -24,12 +24,13 @@ class ExopError(Exception):
 
     The facts of an error are given as keyword arguments. They are attributes of the error, and are inserted into the
     `template` of its class, the elements of a list with `between` between them. `defaults` contains default values of
-    facts.
+    facts. The fact called `marked` follows in lines of its own, with a mark under the fact `position`.
     """
 
     template: ClassVar[str] = "{text}"
     defaults: ClassVar[Mapping[str, Any]] = {}
     between: ClassVar[str] = ", "
+    marked: ClassVar[str] = ""
 
     def __init__(self, text: str = "", **facts: Any) -> None:
         self.facts: dict[str, Any] = {**self.defaults, **({"text": text} if text else {}), **facts}
@@ -39,7 +40,8 @@ class ExopError(Exception):
         """Compose the message from the facts."""
         lists = {name: fact for name, fact in self.facts.items() if isinstance(fact, (list, tuple))}
         joined = {name: self.between.join(map(str, fact)) for name, fact in lists.items()}
-        return self.template.format_map(self.facts | joined)
+        text = self.template.format_map(self.facts | joined)
+        return text + _marked(self.facts[self.marked], self.facts["position"]) if self.marked else text
 
     def __getattr__(self, name: str) -> Any:
         facts = self.__dict__.get("facts", {})
@@ -82,9 +84,8 @@ class SettingError(MeshError):
 class ConditionError(MeshError):
     """A condition (`when`) on the items of `place` is invalid: `condition`, `position`, `problem`."""
 
-    def compose(self) -> str:
-        """Show the condition with a mark under the position."""
-        return f"{self.facts['place']}: {self.facts['problem']}{_marked(self.facts, 'condition')}"
+    template = "{place}: {problem}"
+    marked = "condition"
 
 
 class WiringError(MeshError):
@@ -255,12 +256,13 @@ class QueryError(EngineError):
     """An engine refuses or cannot run a query: `slet`, `port`, `query`, `position` (from 0; or `None`), `problem`."""
 
     template = "{problem}"
+    marked = "query"
     defaults: ClassVar[Mapping[str, Any]] = {"slet": "", "port": "", "query": "", "position": None}
 
     def compose(self) -> str:
-        """Name the slet and the port, and show the query with a mark under the position."""
+        """Name the slet and the port."""
         place = ".".join(filter(None, (self.facts["slet"], self.facts["port"])))
-        return f"{place or 'the query'}: {super().compose()}{_marked(self.facts, 'query')}"
+        return f"{place or 'the query'}: {super().compose()}"
 
 
 class QueryInterrupted(QueryError):
@@ -285,9 +287,8 @@ class RegistryError(ExopError):
 class FilterSyntaxError(RegistryError):
     """A filter is invalid: `filter`, `position`, `problem`."""
 
-    def compose(self) -> str:
-        """Show the filter with a mark under the position."""
-        return f"{self.facts['problem']}{_marked(self.facts, 'filter')}"
+    template = "{problem}"
+    marked = "filter"
 
 
 class ServiceGone(RegistryError):
@@ -439,9 +440,8 @@ def entry(place: str, kind: str, known: Mapping[str, T], name: str) -> T:
     return known[name]
 
 
-def _marked(facts: Mapping[str, Any], name: str) -> str:
-    """Return further lines of a message: the fact *name* with a mark under the position, if that is known."""
-    text, position = facts[name], facts["position"]
+def _marked(text: str, position: int | None) -> str:
+    """Return further lines of a message: *text* with a mark under the position, if that is known."""
     if position is not None:
         line, end, rest = text[position:].partition("\n")
         column = position - text.rfind("\n", 0, position) - 1

@@ -56,7 +56,14 @@ class _Found:
 def read_function(function: Callable[..., Any]) -> SletSpec:
     """Read a function's signature."""
     name = getattr(function, "__qualname__", repr(function))
-    _check_function(function, name)
+    if isinstance(function, type):
+        raise wrong(name, "a class derives from Slet", f"write `class {name}(Slet):`")
+    if isinstance(function, functools.partial) or not hasattr(function, "__annotations__"):
+        problem = f"a {type(function).__name__} has no signature of its own"
+        raise wrong(name, problem, "write a function, with a setting for what differs")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        cure = "write `def`; what waits for something is a Slet class with own_driver=True"
+        raise wrong(name, "an `async def` is never awaited", cure)
     hints, found = _hints_of(function, name), _Found(name)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -145,17 +152,6 @@ def _spec(found: _Found, factory: Callable[..., Any], results: dict[str, Result]
         results=results,
         **traits,
     )
-
-
-def _check_function(function: Any, name: str) -> None:
-    if isinstance(function, type):
-        raise wrong(name, "a class derives from Slet", f"write `class {name}(Slet):`")
-    if isinstance(function, functools.partial) or not hasattr(function, "__annotations__"):
-        problem = f"a {type(function).__name__} has no signature of its own"
-        raise wrong(name, problem, "write a function, with a setting for what differs")
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        cure = "write `def`; what waits for something is a Slet class with own_driver=True"
-        raise wrong(name, "an `async def` is never awaited", cure)
 
 
 def _check_iterated(name: str, inputs: list[PortSpec], result: Result) -> None:

@@ -106,8 +106,15 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return Topology(mesh.to_toml(), mesh.revision, marks, os.getcwd())
 
     def read(self, platform: MeshSource, fetch: Callable[[Blob], bytes] = bytes) -> Mesh:  # type: ignore[assignment]
-        """The mesh with the slets that *platform* knows; *fetch* returns the bytes of the mementos."""
-        mesh = Mesh.from_toml(self.toml, _slets(platform))
+        """The mesh with the slets that *platform* knows; *fetch* returns the bytes of the mementos.
+
+        The slets are those of plugins and of running applications; the latter may come from a single file.
+        """
+        slets: dict[str, SletSpec] = {}
+        for application in platform.applications():
+            with suppress(UnknownName):  # removed meanwhile
+                slets |= {node.slet.identity: node.slet for node in platform.mesh(application).nodes.values()}
+        mesh = Mesh.from_toml(self.toml, slets | platform.catalog.slets)
         running = platform.mesh(mesh.name) if mesh.name in platform.applications() else None
         mesh = with_full_paths(mesh, Path(self.folder), running)
         revision = platform.mesh(mesh.name).revision if self.revision is None else self.revision
@@ -119,15 +126,6 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
                 kind = mesh.node(name).slet.memento_class(place)
                 mesh = mesh.restore(name, import_memento(fetch(given.memento), kind, place))
         return mesh.at(revision)
-
-
-def _slets(platform: MeshSource) -> dict[str, SletSpec]:
-    """The slets of plugins and of running applications; the latter may come from a single file."""
-    found: dict[str, SletSpec] = {}
-    for application in platform.applications():
-        with suppress(UnknownName):  # removed meanwhile
-            found |= {node.slet.identity: node.slet for node in platform.mesh(application).nodes.values()}
-    return found | platform.catalog.slets
 
 
 class PlannedSetting(msgspec.Struct, frozen=True):
