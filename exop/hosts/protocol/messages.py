@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, dataclass_transform
 
 #: The steps of a participant, in the order of the protocol; `restore` re-establishes a cut after a restart.
 ParticipantStep: TypeAlias = Literal["prepare", "hold", "cut", "commit", "abort", "restore"]
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Value:
+    """The base of all of them: frozen, with the annotated fields."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class Fragment(Value):
     """One member's part of a plan.
 
     Attributes:
@@ -29,8 +36,7 @@ class Fragment:
     wave: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
+class _Sent(Value):
     """A message between state machines."""
 
     plan: str
@@ -38,7 +44,6 @@ class _Sent:
 
 
 # --- from the home to a member
-@dataclass(frozen=True, slots=True)
 class Propose(_Sent):
     """Prepare a change that was planned at these epochs; the time limits are in seconds."""
 
@@ -49,7 +54,6 @@ class Propose(_Sent):
     hold: float
 
 
-@dataclass(frozen=True, slots=True)
 class Proceed(_Sent):
     """Do the next step before the vote; a cut carries the data handed over by the members of earlier waves."""
 
@@ -57,7 +61,6 @@ class Proceed(_Sent):
     handed: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class Decision(_Sent):
     """The outcome of a plan. A participant that knows it passes it on to one that asks."""
 
@@ -65,7 +68,6 @@ class Decision(_Sent):
 
 
 # --- from a member to the home
-@dataclass(frozen=True, slots=True)
 class Ready(_Sent):
     """A step is done: `cut` is the yes of the vote, with data for later waves; `commit`: the outcome is recorded."""
 
@@ -73,21 +75,18 @@ class Ready(_Sent):
     handed: Any = None
 
 
-@dataclass(frozen=True, slots=True)
 class Refuse(_Sent):
     """The no of the vote, at any step before the yes."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class Ask(_Sent):
     """Asks for the outcome of a plan: sent to the home, and by a member in doubt to the other members."""
 
 
 # --- between the home of an application and the other hosts, beside the plans
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Value):
     """The state of a fragment, sent to the home when it changes, and from time to time.
 
     Attributes:
@@ -108,23 +107,20 @@ class Report:
     paused: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Value):
     """All fragments have ended: the application has finished."""
 
     sender: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Value):
     """The application is removed, within the time-out in seconds."""
 
     sender: str
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(Value):
     """The content of a host's state directory after the plan, for a start after its vote if the plan is committed.
 
     Attributes:
@@ -141,8 +137,7 @@ class Restart:
 
 
 # --- from the caller of a state machine
-@dataclass(frozen=True, slots=True)
-class Did:
+class Did(Value):
     """The participant has finished a step: with a problem if it failed, else with the data that it hands over.
 
     In an application with a state directory, a cut also reports what a *restart* begins with.
@@ -155,8 +150,7 @@ class Did:
     restart: Restart | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NotRecorded:
+class NotRecorded(Value):
     """A record could not be written; the actions after it were not carried out."""
 
     plan: str
@@ -171,8 +165,7 @@ Notice: TypeAlias = Report | Finish | Remove
 
 
 # --- journal records
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Value):
     """Home: the plan is committed. This record is the only commit point; without it a plan is aborted."""
 
     plan: str
@@ -180,15 +173,13 @@ class Committed:
     epochs: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Value):
     """Home: every member has applied the plan, which can be forgotten."""
 
     plan: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Value):
     """Member: it is about to vote yes; with all data to carry out either decision after a restart."""
 
     proposal: Propose
@@ -196,8 +187,7 @@ class Prepared:
     restart: Restart | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Value):
     """Member: the outcome of a plan after the yes, whether an operator decided it, and the epochs after a commit."""
 
     plan: str
@@ -210,23 +200,20 @@ JournalEntry: TypeAlias = Committed | Finished | Prepared | Settled
 
 
 # --- actions, carried out in their order
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Value):
     """Send a message, which may be lost, doubled or overtaken."""
 
     to: str
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Value):
     """Append to the journal, durably before the next action. If that fails: `NotRecorded`, and no further action."""
 
     entry: JournalEntry
 
 
-@dataclass(frozen=True, slots=True)
-class Do:
+class Do(Value):
     """Let the participant do a step after the steps given before; it reports `Did`."""
 
     plan: str
@@ -236,8 +223,7 @@ class Do:
     restart: Restart | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Value):
     """Home: report the outcome of the plan to its caller, with the reasons of the members that refused."""
 
     plan: str
@@ -245,8 +231,7 @@ class Ended:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Value):
     """Member: report that the decision of the home differs from that of an operator here."""
 
     plan: str
