@@ -122,11 +122,10 @@ class Identity:
         """Return the content of the folder, read again if it has changed."""
         with self._lock:
             if (stamps := self._stamps()) != self._seen:
-                self._seen = stamps
                 try:
-                    self._files, self.problem = self._read(), ""
+                    self._files, self._seen, self.problem = self._read(), stamps, ""
                 except IdentityError as error:
-                    self.problem = str(error)
+                    self._seen, self.problem = stamps, str(error)
                     logger("exop.remoting").error("the new files of the identity are unusable", error=str(error))
             return self._files
 
