@@ -141,7 +141,7 @@ class WiringController:
 
         No item moves before the returned function is called, so binding the former connections undoes everything.
         """
-        catch_up = CatchUp.needed(deployment, region.graph, continued, coming)
+        catch_up = CatchUp.needed(deployment, region, continued, coming)
         region = region.chosen(deployment, catch_up.queues)
         queues = Compiler(deployment, region, self.sharing).compile()
         self._replace_queues(deployment, region, queues)

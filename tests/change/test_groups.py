@@ -512,6 +512,17 @@ def test_a_member_that_joins_gets_nothing_again_from_a_log_that_replays(platform
     assert sorted(late, key=lambda car: car.number) == [Car(number % 11, number) for number in range(1, 101)]
 
 
+def test_members_that_take_over_from_all_others_get_nothing_again_from_a_log_that_replays(platform):
+    """The group goes on, though none of its members stays."""
+    with flowing(platform, kind="partitioned_log", replay=True) as (tap, seen):
+        tap.let(50)
+        eventually(lambda: len(seen) == 50)
+        platform.apply(member(member(platform.mesh("app"), "b"), "c").remove("a"))
+        tap.let(50)
+        eventually(lambda: len(seen) >= 100)
+    assert by_key(seen) == expected(100)
+
+
 def test_a_port_that_pulls_is_in_no_group():
     """Items are pushed to a group."""
 

@@ -196,6 +196,32 @@ def test_the_end_does_not_overtake_a_full_queue(acks: str) -> None:
     assert ends.seen == [*range(10, 1001, 10), EndOfStream()]
 
 
+def test_a_slet_leaves_with_what_waits_though_an_earlier_queue_stays() -> None:
+    """The queue in front of a port stays, empty, when its source comes to its host: what waits is in another one."""
+    ends = Ends(0)
+    pushed, _, tells = ends.slets
+    with hosts("h1", "h2", slets=(upto, *ends.slets)) as there:
+        app = Application(APP)
+        waits = app.channel("waits")
+        app.add("source0", upto, to=100, out=waits)
+        app.on("h2").add("source1", upto, to=100, tag=1, out=waits)
+        app.add("tells", tells, x=app.add("fragile", pushed, x=waits))
+        there.home.apply(app.build())
+        suspended(there.platforms["h1"], APP, "fragile")
+        there.move("h2", "source0")
+        there.move("h1", "source0", "source1")
+        queues = [name for name in there.home.deployment(APP).inserted if name.endswith(" -> fragile.x")]
+        assert len(queues) > 1
+        there.move("h2", "fragile")
+        suspended(there.platforms["h2"], APP, "fragile")
+        ends.bad.clear()
+        there.home.resume(APP, "fragile")
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
+    assert ends.seen[-1] == EndOfStream()
+    for tag in range(2):
+        assert [one for one in ends.seen[:-1] if one % 10 == tag] == [*range(10 + tag, 1002, 10)]
+
+
 def invented(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newly connected port gets an end, though items for its channel come from other hosts."""
     needed = binding.CatchUp.needed.__func__  # type: ignore[attr-defined]

@@ -51,8 +51,12 @@ def queued(deployment: Deployment, component: Component) -> Queued:
     """
     ends = {f"{component.node.name}.{port.name}": port.name for port in component.spec.inputs}
     earlier = {id(queue) for port in component.pulled.values() for queue in port.earlier}
-    found = ((ends.get(name.partition(" -> ")[2]), queue) for name, queue in deployment.inserted.items())
-    return {port: queue.capture()["entries"] for port, queue in found if port is not None and id(queue) not in earlier}
+    found: dict[str, list[Waiting]] = {}
+    for name, queue in deployment.inserted.items():  # a queue stays, empty, if its port is connected elsewhere
+        port = ends.get(name.partition(" -> ")[2])
+        if port is not None and id(queue) not in earlier:
+            found.setdefault(port, []).extend(queue.capture()["entries"])
+    return found
 
 
 def departed(

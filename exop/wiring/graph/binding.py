@@ -363,7 +363,7 @@ class CatchUp:
     def needed(
         cls,
         deployment: Deployment,
-        graph: WiringGraph,
+        region: Region,
         continued: Collection[str] = (),
         coming: Collection[str] = (),
     ) -> CatchUp:
@@ -371,14 +371,14 @@ class CatchUp:
 
         The ports in *continued* get the end of the stream alone. For channels in *coming*, see `with_ends`.
         """
-        found = cls()
+        found, graph = cls(), region.graph
         if deployment.started is None:
             return found
         for name, edge in graph.fed:
             reads = edge.port.pulled and graph.channels[name].pull_mode == "read"
             if reads or deployment.joined.get(edge.name) == name:
                 continue
-            entries = _kept(deployment, graph, name, edge)
+            entries = _kept(region, name, edge)
             if edge.name in continued:
                 entries = [one for one in entries if one[0] == "control"]
             if name not in coming and _end_is_due(deployment, graph, name):
@@ -437,14 +437,15 @@ def open_anew(deployment: Deployment, graph: WiringGraph) -> None:
                 component.pulled[port].ended = False
 
 
-def _kept(deployment: Deployment, graph: WiringGraph, name: str, edge: Edge) -> list[Waiting]:
+def _kept(region: Region, name: str, edge: Edge) -> list[Waiting]:
     """Return what a channel keeps for a port that is newly connected."""
-    channel = graph.channels[name]
+    channel = region.graph.channels[name]
     kept = () if edge.port.pulled else channel.kept_for(edge.name)
-    mates = next((edges for edges in graph.groups(name).values() if edge in edges), ())
+    groups = region.graph.groups(name).items()
+    group, mates = next(((group, edges) for group, edges in groups if edge in edges), (None, ()))
     if kept and mates and (shared := channel.partitioning) is not None:
-        # A group receives each item once: its members before have received all of these.
-        known = any(deployment.joined.get(one.name) == name for one in mates)
+        # A group receives each item once: its members before, of whom none may stay, have received all of these.
+        known = group in region.before.graph.groups(name)
         owned, key_of = ranges([one.node for one in mates], shared.partitions)[edge.node], key_reader(shared.by)
         kept = [one for one in kept if not known and partition_of(key_of(one), shared.partitions) in owned]
     return [(method_for(one, whole=False), one) for one in kept]
