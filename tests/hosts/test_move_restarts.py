@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from exop import Shadow
+from exop import Application, Shadow
 from exop.errors import StateError
-from tests.hosts.hosts_rig import Death, PlanTime, at_rest, goes_on
+from tests.hosts.hosts_rig import GATES, SEEN, Death, PlanTime, at_rest, collect, goes_on, opened
 from tests.hosts.test_federation_restarts import Hosts
 from tests.rig import PATIENCE, eventually
 
@@ -118,3 +118,35 @@ def test_a_twin_that_has_taken_over_goes_on_after_a_restart(three: Hosts):
     three.network.away.add("c")
     three.all["c"].close()
     run_again(three, "c", "c")
+
+
+@pytest.mark.parametrize(("ended", "to"), [("b", "c"), ("c", "b")])
+def test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(three: Hosts, ended: str, to: str):
+    """A source that has ended comes to the host of one that has not, or leaves it; that host dies."""
+    home = three.all["a"]
+    home.remove("app")
+    SEEN.clear()
+    for gate in GATES.values():
+        gate.clear()
+    app = Application("app")
+    app.durable(every=0.1)
+    both = app.channel("both")
+    app.on(ended).add("x", opened, tag="x", out=both)
+    app.on("c").add("y", opened, tag="y", out=both)
+    app.on("c").add("collect", collect, item=both)
+    home.apply(app.build())
+    GATES["x"].set()
+    eventually(lambda: three.all[ended].deployment("app").components["x"].status == "ended", "x has ended")
+    eventually(lambda: len(SEEN.get("all", ())) == 10, "all of x")
+    edited = home.mesh("app").move("x", to=to)
+    killed = Killed(three, "c", "Settled", after=True)
+    with ThreadPoolExecutor(1) as pool:
+        moved = pool.submit(home.apply, edited, timeout=PATIENCE)
+        assert killed.death.dead.wait(PATIENCE)
+        three.wait_no_longer()
+        moved.exception(PATIENCE)
+    three.all["c"].close()
+    three.back("c")
+    GATES["y"].set()
+    eventually(lambda: home._hosts.homes["app"].finished, "the end")
+    assert sorted(SEEN["all"]) == [*range(1, 11), *range(101, 111)]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, NotStorable, StoredStateError
-from exop.model.items import Window
+from exop.model.items import EndOfStream, Window
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
@@ -213,6 +213,21 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
                 driver.overfill(channel)
     for name, held in gone:  # behind what was in flight at the port, before what waits in its queue
         deployment.inlets.post(_left_in(deployment, name, held))
+    for name, merge in deployment.merges.items():
+        _note_ends(deployment, name, merge)
+
+
+def _note_ends(deployment: Deployment, name: str, merge: ControlMerge) -> None:
+    """Record the ends of producers that came to a channel in the cut of which the checkpoint is; send what is due."""
+    components = deployment.components
+
+    def ends_at(endpoint: str) -> bool:
+        return any(isinstance(one.payload, EndOfStream) for one in deployment.inlets.at(endpoint))
+
+    over = [f"{node.name}.{port}" for node, port in deployment.mesh.producers(name) if components[node.name].over]
+    merge.note_ended(output for output in over if not ends_at(output))
+    if not ends_at(entry := f"channel {name}"):
+        deployment.inlets.post(InFlight(deployment.entries[entry], "control", mark) for mark in merge.take_due())
 
 
 def _left_in(deployment: Deployment, name: str, held: Mapping[str, Any]) -> list[InFlight]:
