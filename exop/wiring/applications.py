@@ -452,20 +452,7 @@ class Applications:
         return problem
 
     def _hold(self, deployment: Deployment, component: Component, error: Exception) -> None:
-        """Suspend a slet whose call was abandoned, until it is replaced or resumed.
-
-        This waits in a thread of its own for a change, which may call it in its cut, from another thread.
-        """
-        if not deployment.changing.acquire(blocking=False):
-            given = deployment, component, error
-            threading.Thread(target=self._hold_back, args=given, name="exop hold", daemon=True).start()
-            return
-        try:
-            self._hold_back(deployment, component, error)
-        finally:
-            deployment.changing.release()
-
-    def _hold_back(self, deployment: Deployment, component: Component, error: Exception) -> None:
+        """Suspend a slet whose call was abandoned, until it is replaced or resumed."""
         with deployment.changing:  # no other change binds the node
             if deployment.components.get(component.node.name) is component:
                 try:

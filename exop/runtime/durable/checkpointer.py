@@ -93,6 +93,7 @@ class Checkpointer:
         self._number = 0
         self._came, self._put_out = dict[str, int](), dict[str, int]()
         self._owners: dict[str, Owner] = {}
+        self._late: dict[Component, Exception] = {}
         self._rendered = deployment.mesh, ""
         self._turn = threading.Lock()
         self._stop = threading.Event()
@@ -224,7 +225,8 @@ class Checkpointer:
     def reserved(self, patience: float = PATIENCE) -> Iterator[None]:
         """Let only the caller take checkpoints during the block, by `prepare` and `write`.
 
-        Wait up to *patience* seconds for another checkpoint, but not while that checkpoint is being committed.
+        Wait up to *patience* seconds for another checkpoint, but not while that checkpoint is being committed. At the
+        end, when drivers are parked no more and no change waits, slets that have exceeded the time of a call are blocked.
         """
         end = time.monotonic() + patience
         while not self._turn.acquire(timeout=BRIEF):
@@ -236,11 +238,15 @@ class Checkpointer:
         try:
             yield
         finally:
-            self._turn.release()
+            try:
+                while self._late:
+                    self._hold(self._deployment, *self._late.popitem())
+            finally:
+                self._turn.release()
 
     @contextmanager
     def _noted(self, *, failed: bool = True) -> Iterator[None]:
-        """Record an error of the block, and block the input of a slet that has exceeded the time limit of a call."""
+        """Record an error of the block, and the slets that have exceeded the time limit of a call."""
         try:
             yield
         except RAISED as error:
@@ -251,7 +257,7 @@ class Checkpointer:
             self._note(str(problem))
             for call in self._given_up():
                 if call.phase != CAPTURING and isinstance(call.component, Component) and not call.component.stuck:
-                    self._hold(self._deployment, call.component, problem)
+                    self._late[call.component] = problem
             raise problem from (error.__cause__ if problem is error else error)
 
     def _note(self, trouble: str | None) -> None:
