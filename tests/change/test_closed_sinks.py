@@ -161,6 +161,7 @@ class Walk:
             after = mesh.replace(name, self.platform.slets()["stock:write_lines"], lose_state=True, **other)
         plan = self.platform.plan(after)
         if self.chance.random() < 0.3 and how == "remove":
+            self.flow()  # a sink that has committed all that it has received is closed without a checkpoint
             full = StateError("no room")
             with mock.patch.object(Checkpoints, "write", side_effect=full), pytest.raises(PlanError, match="no room"):
                 plan.apply()

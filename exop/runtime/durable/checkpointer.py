@@ -17,10 +17,11 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted
 from exop.logs import logger
@@ -34,6 +35,7 @@ from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import CAPTURING, Snapshot, Work, capture, engine_positions
 from exop.runtime.durable.store import Checkpoints
+from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.budget import Owner, UserCall, UserCalls
 from exop.safe_repr import RAISED, error_text, message
@@ -92,6 +94,7 @@ class Checkpointer:
         self._hold: Hold = hold or (lambda _, component, error: component.fail_until_resumed(error))
         self._number = 0
         self._came, self._put_out = dict[str, int](), dict[str, int]()
+        self._captured_of, self._empty = dict[Component, int](), WeakKeyDictionary[Component, int]()
         self._owners: dict[str, Owner] = {}
         self._late: dict[Component, Exception] = {}
         self._rendered = deployment.mesh, ""
@@ -164,7 +167,10 @@ class Checkpointer:
                 driver.halt()
             with self._noted(failed=False):
                 self._call("prepare_checkpoint", number)
-                self._committed(self._begin_commits(number), patience)
+                with ExitStack() as last:  # a slet that cannot flush keeps no sink from committing
+                    last.callback(lambda: self._committed(self._begin_commits(number), patience))
+                    for component in deployment.components.values():
+                        last.callback(component.flush, patience)
 
     def unwritten(self) -> dict[str, int]:
         """Return the number of items that each sink has received since the last checkpoint that it has committed."""
@@ -172,6 +178,11 @@ class Checkpointer:
         first = {name: one.metrics.recovered["items_in"] for name, one in self._deployment.components.items()}
         found = {name: items - self._put_out.get(name, first[name]) for name, items in now.items()}
         return {name: items for name, items in found.items() if items > 0}
+
+    def may_hold(self, sink: Component) -> bool:
+        """Whether a sink may hold output: unless this instance has committed all that it has ever received."""
+        by_itself = not sink.node.ports or sink.tie is not None or sink.spec.own_driver
+        return by_itself or self._empty.get(sink) != sink.metrics.items_in()
 
     def status(self) -> dict[str, Any]:
         """Return the metrics of the checkpoints as plain data."""
@@ -319,7 +330,9 @@ class Checkpointer:
         """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
         deployment, known = self._deployment, self._owners
         self._call("prepare_checkpoint", number)
-        self._came = {one.node.name: one.metrics.items_in() for one, _ in self._hooks("commit_checkpoint")}
+        sinks = {one: one.metrics.items_in() for one, _ in self._hooks("commit_checkpoint")}
+        self._came = {one.node.name: items for one, items in sinks.items()}
+        self._captured_of = {one: items for one, items in sinks.items() if one.status is State.ACTIVE}
         name = deployment.name
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
         topology = self._topology(mesh := mesh or deployment.mesh)
@@ -359,9 +372,10 @@ class Checkpointer:
         return begun
 
     def _begin_commits(self, number: int) -> Commits:
-        """Start to commit the prepared checkpoint in all slets."""
+        """Start to commit the prepared checkpoint in all slets that are not in an abandoned call."""
         begun: Commits = []
-        for component, hook in self._hooks("commit_checkpoint"):
+        busy = {call.component for call in self._given_up()}
+        for component, hook in [one for one in self._hooks("commit_checkpoint") if one[0] not in busy]:
             component.committing = component.user.begin(component, _COMMITTING, partial(hook, number))
             begun.append((component, component.committing))
         return begun
@@ -375,6 +389,7 @@ class Checkpointer:
             try:
                 call.result(max(0.0, end - time.monotonic()))
                 self._put_out |= {node: items for node, items in self._came.items() if owner is components.get(node)}
+                self._empty |= {one: items for one, items in self._captured_of.items() if owner is one}
             except RAISED as problem:
                 text = message(problem) or error_text(problem)
                 failed = NotCommitted(application=self._deployment.name, node=owner.title, problem=text)

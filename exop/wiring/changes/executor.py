@@ -381,8 +381,10 @@ def closed_sinks(plan: Plan, components: Mapping[str, Component]) -> list[str]:
 
 def _settle(taker: Checkpointer, plan: Plan, sinks: list[Component]) -> None:
     """Let sinks that are closed commit what they hold, in the cut; raise `PlanError` if that is impossible."""
+    sinks = [one for one in sinks if taker.may_hold(one)]
     try:
-        taker.settle(sinks, plan.patience)
+        if sinks:
+            taker.settle(sinks, plan.patience)
     except ExopError as problem:
         names = ", ".join(one.node.name for one in sinks)
         text = f"{names} cannot commit the output that is held for the next checkpoint: {problem}"
