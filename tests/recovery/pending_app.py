@@ -1,22 +1,23 @@
 """A durable application with pending lines, to be killed: `python -m tests.recovery.pending_app FOLDER`."""
 
-import random
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from exop import Application, Memento, Platform, hookimpl, slet
-from exop.errors import PlanError, StaleMesh
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.slet import spec_of
 from exop.stock.slets import pass_on
+from tests.rig import eventually
 
 #: How many numbers there are, and at which of them a line takes effect.
 LAST = 20_000
 POINTS = tuple(range(997, LAST, 997))
-
+#: The edits of what has pending lines, that change no setting; each with the number at which the source waits for it.
+EDITS = {"replace": 2_500, "rewire": 4_500, "suspend": 6_500}
+#: Where the source waits now.
+WAITS: list[int] = []
 
 PASS_ON = spec_of(pass_on)
 
@@ -28,9 +29,11 @@ class Position(Memento):
 
 
 @slet
-def numbers(position: Position) -> Iterator[int]:
+def numbers(position: Position) -> Iterator[int | None]:
     """Emit 1, 2, 3, …"""
     while position.number < LAST:
+        while position.number in WAITS:
+            yield None
         position.number += 1
         yield position.number
 
@@ -62,10 +65,10 @@ class Offered:
         return [numbers, scale, scaled, joined]
 
 
-def mesh(folder: Path) -> Mesh:
+def mesh(folder: Path, every: float = 0.02) -> Mesh:
     """The condition of each line holds for one number alone: missed once, it is missed for ever."""
     app = Application("pending")
-    app.durable(every=0.02)
+    app.durable(every=every)
     queue = app.channel("queue", kind="queue", capacity=50)
     app.add("numbers", numbers, out=queue)
     app.add("write", "stock:write_lines", item=app.add("scale", scale, x=queue), path=folder / "lines")
@@ -80,38 +83,39 @@ def mesh(folder: Path) -> Mesh:
     return made
 
 
-def edited(mesh: Mesh, chance: random.Random) -> Mesh:
-    """An edit of what has pending lines, that changes no setting."""
-    node = mesh.node("scale")
-    if node.suspended:
-        return mesh.resume("scale")
-    kind = chance.choice(("replace", "suspend", "rewire"))
-    if kind == "replace":
-        return mesh.replace("scale", scaled if node.slet.name == "scale" else scale)
-    if kind == "suspend":
+def edited(mesh: Mesh, edit: str) -> Mesh:
+    """The mesh after one of the edits."""
+    if edit == "replace":
+        return mesh.replace("scale", scaled)
+    if edit == "suspend":
         return mesh.suspend("scale")
-    if node.ports["x"] != "queue":
-        return mesh.rewire("scale", x="queue").remove("pass")
     return mesh.add_slet("pass", PASS_ON, {"item": "queue"}, {}).rewire("scale", x="pass")
 
 
-def main(folder: Path, seed: int | None = None) -> None:
-    """Start it, or let it go on, until it has finished; with a *seed*, edit the nodes with pending lines meanwhile."""
+def main(folder: Path, edit: str | None = None) -> None:
+    """Start it, or let it go on, until it has finished; an *edit* is made behind lines that no checkpoint knows."""
     plugins = Plugins()
     plugins.discover()
     plugins.register("tests.recovery.pending_app", Offered())
+    WAITS.extend([EDITS[edit]] if edit is not None else [])
     with Platform(state=folder / "state", control=False, plugins=plugins) as platform:
         if platform.failed_to_restart:
             sys.exit(str(platform.failed_to_restart))
         if not platform.applications():
-            platform.apply(mesh(folder))
+            platform.apply(mesh(folder, 0.02 if edit is None else 3600))
         if platform.mesh("pending").node("scale").suspended:
             platform.resume("pending", "scale")
-        chance = random.Random(seed)
-        while not platform.wait("pending", None if seed is None else chance.uniform(0, 0.05)):
-            if seed is not None:
-                with suppress(PlanError, StaleMesh):  # it has finished, or a line has taken effect
-                    platform.apply(edited(platform.mesh("pending"), chance))
+        if edit is not None:
+            left = sum(point > EDITS[edit] for point in POINTS)
+
+            def waiting() -> bool:
+                now = platform.mesh("pending")
+                return len(now.node("scale").pending) == len(now.channels["pieces"].pending) == left
+
+            eventually(waiting, "the lines before the edit")
+            platform.apply(edited(platform.mesh("pending"), edit))
+            WAITS.clear()
+        platform.wait("pending")
         assert not platform.mesh("pending").node("scale").pending
         assert not platform.mesh("pending").channels["pieces"].pending
 
@@ -119,4 +123,4 @@ def main(folder: Path, seed: int | None = None) -> None:
 if __name__ == "__main__":
     from tests.recovery import pending_app  # under its own name, so that its classes are found again
 
-    pending_app.main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    pending_app.main(Path(sys.argv[1]), *sys.argv[2:])

@@ -9,13 +9,13 @@ from bench.kills import life
 from exop import Platform
 from exop.hooks import Plugins
 from exop.runtime.durable.store import StoredApplication
-from tests.recovery.pending_app import LAST, POINTS, Offered, mesh
+from tests.recovery.pending_app import EDITS, LAST, POINTS, Offered, mesh
 from tests.rig import eventually
 
 
-def live(folder, seconds=None, failpoint=None, seed=None):
-    """One life of the application, edited by this *seed*; tells whether it was killed."""
-    arguments = [str(folder), *([] if seed is None else [str(seed)])]
+def live(folder, seconds=None, failpoint=None, edit=None):
+    """One life of the application, in which it gets this *edit*; tells whether it was killed."""
+    arguments = [str(folder), *([] if edit is None else [edit])]
     return life("tests.recovery.pending_app", arguments, seconds, failpoint)[0]
 
 
@@ -65,8 +65,8 @@ def test_killed_at_a_checkpoint(tmp_path, pieces, name):
 
 def test_killed_while_its_nodes_are_edited(tmp_path, pieces):
     """Replaced, rewired, suspended: the lines that took effect before the edit do so again at their items."""
-    assert live(tmp_path, failpoint="change-made:2", seed=1)
-    live(tmp_path, failpoint="change-made:2", seed=2)  # it may have finished before
+    for edit in EDITS:  # it is stored, and the checkpoint with it is not yet taken; the first one is of the start
+        assert live(tmp_path, failpoint="checkpoint-begin:2", edit=edit)
     live(tmp_path)
     assert (tmp_path / "lines").read_text().splitlines() == wanted()
     assert (tmp_path / "pieces").read_text() == pieces
