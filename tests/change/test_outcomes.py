@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from exop.errors import PlanError
 from exop.runtime.supervision.budget import UserCall
 from tests.change.outcomes import CHANGES, MODES, POINTS, SEEN, SHORT, TROUBLE, outcome, running
+from tests.change.tools import grows, plain
 from tests.rig import PATIENCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "change.md"
@@ -63,3 +65,22 @@ def test_the_outcome_of_every_change(row, impatient, tmp_path):
         assert sorted(SEEN) == SEEN
         assert len(set(SEEN)) == len(SEEN)
     assert found == row
+
+
+@pytest.mark.parametrize(("at", "mode"), product(("memento", "commit"), MODES))
+def test_the_cure_of_a_refused_removal(at, mode, monkeypatch, tmp_path):
+    """The output is given up with the state; then the node can be removed, and the stream goes on."""
+    monkeypatch.setattr(UserCall, "wait", lambda call, *_, **__: TROUBLE.wait(call))
+    platform = running(tmp_path)
+    TROUBLE.begin(at, mode)
+    try:
+        with pytest.raises(PlanError, match="replace b with lose_state=True"):
+            CHANGES["remove"](platform)
+        platform.apply(platform.mesh("app").replace("b", plain, lose_state=True), timeout=PATIENCE)
+        CHANGES["remove"](platform)
+        assert sorted(platform.mesh("app").nodes) == ["a", "c", "d"]
+        grows(SEEN, len(SEEN) + 1)
+        assert list(range(1, len(SEEN) + 1)) == SEEN
+    finally:
+        TROUBLE.end()
+        platform.close()

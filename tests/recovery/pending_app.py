@@ -60,7 +60,7 @@ class Offered:
     """What the platform finds by name."""
 
     @hookimpl
-    def register_slets(self):
+    def register_slets(self) -> list[object]:
         """The slets."""
         return [numbers, scale, scaled, joined]
 

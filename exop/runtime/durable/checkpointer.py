@@ -237,7 +237,7 @@ class Checkpointer:
         """Let only the caller take checkpoints during the block, by `prepare` and `write`.
 
         Wait up to *patience* seconds for another checkpoint, but not while that checkpoint is being committed. At the
-        end, when drivers are parked no more and no change waits, slets that have exceeded the time of a call are blocked.
+        end, when drivers are parked no more, slets that have exceeded the time of a call are blocked.
         """
         end = time.monotonic() + patience
         while not self._turn.acquire(timeout=BRIEF):

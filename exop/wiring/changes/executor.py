@@ -388,8 +388,8 @@ def _settle(taker: Checkpointer, plan: Plan, sinks: list[Component]) -> None:
     except ExopError as problem:
         names = ", ".join(one.node.name for one in sinks)
         text = f"{names} cannot commit the output that is held for the next checkpoint: {problem}"
-        after = [plan.after.nodes.get(one.node.name) for one in sinks]
-        if not all(one is not None and one.lose_state for one in after):
+        given_up = {step.node for step in plan.steps if step.after is not None and step.after.lose_state}
+        if not given_up >= {one.node.name for one in sinks}:
             raise PlanError(
                 f"{text}; repair that, or give this output up: replace {names} with lose_state=True by a slet that "
                 f"writes at once (stock:write_lines)"
