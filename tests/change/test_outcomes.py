@@ -67,7 +67,7 @@ def test_the_outcome_of_every_change(row, impatient, tmp_path):
     assert found == row
 
 
-@pytest.mark.parametrize(("at", "mode"), product(("memento", "commit"), MODES))
+@pytest.mark.parametrize(("at", "mode"), [*product(("memento", "commit"), MODES)])
 def test_the_cure_of_a_refused_removal(at, mode, monkeypatch, tmp_path):
     """The output is given up with the state; then the node can be removed, and the stream goes on."""
     monkeypatch.setattr(UserCall, "wait", lambda call, *_, **__: TROUBLE.wait(call))
