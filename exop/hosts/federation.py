@@ -469,8 +469,10 @@ class Federation:
         try:
             with suppress(UnknownName):  # it has no nodes here
                 left = self._local.remove(application, timeout)
-        finally:  # it is removed, even if its sinks cannot write what they hold
-            self._forget(application)  # last: a fragment that is not known is not removed when the home asks again
+        except LastCheckpointFailed:  # it is removed, though its sinks cannot write what they hold
+            self._forget(application)
+            raise
+        self._forget(application)  # last: a fragment that is not known is not removed when the home asks again
         return left
 
     def tick(self) -> None:
