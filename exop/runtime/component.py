@@ -50,7 +50,7 @@ class Component(Lifecycle):
         aside: The output port for dead letters, if the node connects this port to a channel.
         ended: The input ports whose stream has ended.
         ended_outputs: The output ports by which an engine has sent the end of the stream.
-        over: The slet had ended before the checkpoint from which the component was restored.
+        over: The slet has sent the end of its stream, perhaps before the checkpoint from which it was restored.
         taps: Listen to the component's items, each around the one before; consulted when entries are compiled.
         trigger: Compiles an entry and inserts a trigger of the pending conditional updates before it. Called with the
             name and the type of the port, and a function that compiles the entry. `None` if no update is pending.
@@ -236,7 +236,18 @@ class Component(Lifecycle):
                 self.on(Event.RESUME)
             if self.node.suspended and self.allows(Event.SUSPEND):
                 self.on(Event.SUSPEND)  # the slet had failed, and its node is suspended as well
+            if self.over and self.allows(Event.END):
+                self.on(Event.END)  # it had failed on what it sent last, and nothing else ends it
             self._let_on()
+
+    def open_anew(self, port: str) -> None:
+        """Begin another stream at *port*; a control item of the old one, which was dropped, suspends it no more."""
+        self.ended.discard(port)
+        self.merge.open_anew(port)
+        if port in self.pulled:
+            self.pulled[port].ended = False
+        if (kept := self.trouble.kept) is not None and kept.port == port and isinstance(kept.item, CONTROL):
+            self.resume()
 
     def configure(self, node: Node) -> None:
         """Set new settings, while no item is in flight in the component; raises as `adopt`."""
@@ -313,6 +324,11 @@ class Component(Lifecycle):
                 driver.wake()
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the slet emits nothing more, even if it has failed since; an engine that has failed may do so."""
+        return self.status is State.ENDED or (self.over and not self.spec.own_driver)
+
+    @property
     def unfilled(self) -> list[Channel]:
         """The channels that the component reads and that are not filled yet; until then, it accepts no items."""
         channels = [port.channel for port in self.pulled.values() if port.queue is None]
@@ -371,6 +387,7 @@ class Component(Lifecycle):
             for port in self.pulled.values():
                 if port.queue is not None:
                     port.queue.leave()
+            self.over = True
             if self.allows(Event.END):
                 self.on(Event.END)
 

@@ -188,8 +188,8 @@ class Handing:
         for node in self.transfer.arriving:
             for name in mesh.node(node).outputs().values():
                 others = producers.get(name, ()) if isinstance(deployment.channels.get(name), Outbox) else ()
-                over = others and all(one.component.status is State.ENDED for one in others)
-                if over and self.change.arrived(node).status is not State.ENDED:
+                over = others and all(one.component.has_ended for one in others)
+                if over and not self.change.arrived(node).has_ended:
                     channel, ended = name.partition(".to.")[0], " and ".join(one.name for one in others)
                     raise PlanError(
                         f"{node} would come behind the end of {channel!r}, since {ended} on {self.host} "

@@ -26,7 +26,6 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.lifecycle import State
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.supervision.budget import Owner, current_call
 from exop.runtime.supervision.failure_state import DeadLetters
@@ -125,7 +124,7 @@ def capture_node(component: Component) -> dict[str, Any]:
     """Return the end, the in-flight items and the dead letters of one component as plain data, for `restore_node`."""
     outputs = {name: one for name, one in component.outputs.items() if isinstance(one, BufferedOutput)}
     held: dict[str, Any] = {
-        "over": component.status is State.ENDED,
+        "over": component.has_ended,
         "ended": sorted(component.ended),
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
         "pending": {name: list(output.pushed) for name, output in outputs.items()},

@@ -434,7 +434,7 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
 
     If there is none, or the channel has refused the letter, store the item with the current memento.
     """
-    if component.aside is not None and component.status is not State.ENDED and port != DEAD:
+    if component.aside is not None and not component.has_ended and port != DEAD:
         place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
         letter = DeadLetter(*place, item, error_text(error), trace, time.time())
         driver = current_driver()

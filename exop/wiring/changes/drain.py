@@ -112,7 +112,7 @@ class Drain:
         """
         self.pause.close([worker])
         self.pause.wait_parked()
-        ended = (all(edge.component.status is State.ENDED for edge in leaving) for _, leaving in queues)
+        ended = (all(edge.component.has_ended for edge in leaving) for _, leaving in queues)
         kept = [pair for pair, over in zip(queues, ended, strict=True) if not (pair[0].left or over)]
         if any(self._filled(*one) for one in kept):
             self._let_empty(worker, kept)
@@ -184,12 +184,12 @@ def check_ends(region: Region) -> None:
     before, after = region.before.graph, region.after.graph
     for name in region.channels:
         known = {edge.name for _, edge in before.edges((name,))}
-        sent = {one.component.status for one in before.producers.get(name, ())} == {State.ENDED}
+        sent = {one.component.has_ended for one in before.producers.get(name, ())} == {True}
         stored = isinstance(after.channels.get(name), LatchChannel)  # a table has no end
-        going = [one for one in after.producers.get(name, ()) if one.component.status is not State.ENDED]
+        going = [one for one in after.producers.get(name, ()) if not one.component.has_ended]
         for producer, edge in product(going, after.consumers.get(name, ())):
             new, stays = producer.name not in known, edge.name in known
-            over = edge.component.status is State.ENDED and (new or not stays)
+            over = edge.component.has_ended and (new or not stays)
             # A port that comes from another channel begins another stream, unless its slet has ended. A relay may stand
             # for a producer that has ended and moves to another host.
             begins = new and stays and not stored and producer.component.spec != RELAY

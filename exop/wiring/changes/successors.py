@@ -149,7 +149,7 @@ class Successors:
             successor.on(begin)
         if predecessor is None and successor.over and successor.allows(Event.END):  # it has come from another host
             successor.on(Event.END)
-        if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over for any slet there
+        if predecessor is not None and predecessor.has_ended:  # its stream is over for any slet there
             successor.on(Event.END)
             successor.over = True
             if isinstance(successor.driver, SourceDriver):

@@ -34,7 +34,6 @@ from exop.runtime.dataflow.entry import (
     unpacked,
 )
 from exop.runtime.deployment import Deployment
-from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
 from exop.wiring.changes.channels import tell_unpunctuated
 from exop.wiring.graph import ids
@@ -88,7 +87,7 @@ class Compiler:
         for name, edges in region.graph.consumers.items():
             queue, known = self.graph.channels[name], region.before.graph.consumers.get(name, ())
             if isinstance(queue, Buffered) and {one.name for one in edges} != {one.name for one in known}:
-                queue.left = len(edges) == 1 and edges[0].port.pulled and edges[0].component.status is State.ENDED
+                queue.left = len(edges) == 1 and edges[0].port.pulled and edges[0].component.has_ended
         # The entry of a channel with one consumer is that of the port; the channel's endpoint leads there, too.
         found = {**{f"channel {name}": entry for name, entry in self._into.items()}, **self._entries}
         for endpoint in _former_endpoints(region):
@@ -308,7 +307,7 @@ class Compiler:
             port.connect(channel, channel)
             return None
         queue = self._queue(before, port.earlier)  # an earlier one holds older items than other queues of the port
-        queue.left = queue.left or edge.component.status is State.ENDED
+        queue.left = queue.left or edge.component.has_ended
         port.connect(channel, queue)
         return Outlet(edge.name, self._name(queue.entry(()), f"queue {queue.name}"))
 
@@ -429,12 +428,8 @@ def open_anew(deployment: Deployment, graph: WiringGraph) -> None:
     moved = [edge for name, edge in graph.fed if deployment.joined.get(edge.name, name) != name]
     deployment.inlets.drop({edge.name for edge in moved}.__contains__, marks_only=True)
     for edge in moved:
-        component, port = edge.component, edge.port.name
-        if component.status is not State.ENDED:
-            component.ended.discard(port)
-            component.merge.open_anew(port)
-            if port in component.pulled:
-                component.pulled[port].ended = False
+        if not edge.component.has_ended:
+            edge.component.open_anew(edge.port.name)
 
 
 def _kept(region: Region, name: str, edge: Edge) -> list[Waiting]:
@@ -474,7 +469,7 @@ def _ended(deployment: Deployment, edges: Iterable[Edge]) -> list[str]:
     return [
         edge.name
         for edge in edges
-        if edge.component.status is State.ENDED
+        if edge.component.has_ended
         and not any(isinstance(one.payload, EndOfStream) for one in deployment.inlets.at(edge.name))
     ]
 
@@ -482,7 +477,7 @@ def _ended(deployment: Deployment, edges: Iterable[Edge]) -> list[str]:
 def _end_is_due(deployment: Deployment, graph: WiringGraph, name: str, work: Iterable[InFlight] = ()) -> bool:
     """Whether the producers of a channel have ended, and no end is on its way to it, also not in *work*."""
     channel, producers, merge = graph.channels[name], graph.producers[name], deployment.merges.get(name)
-    over = all(producer.component.status is State.ENDED for producer in producers)
+    over = all(producer.component.has_ended for producer in producers)
     if not producers or not (over or (merge is not None and merge.done)):
         return False
     # The end of the stream may still be in front of the channel: in a queue, or in flight at a driver.
