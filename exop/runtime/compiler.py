@@ -316,4 +316,6 @@ def _waiting_entry(component: Component, port: PortSpec) -> Entry:
 
         return wait
 
-    return Entry(held("push"), held("push_batch"), held("control"), endpoint=placeholder.endpoint)
+    entry = Entry(held("push"), held("push_batch"), held("control"), endpoint=placeholder.endpoint)
+    entry.show, entry.pass_on = held("show"), held("pass_on")  # the part of `control` that is still to be done
+    return entry
