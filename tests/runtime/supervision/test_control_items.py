@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from exop import Application, Batch, DeadLetter, EndOfStream, OutputPort, Platform, Punctuation, Slet, input_port, slet
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import POLICIES
 from exop.runtime.channels.log import LogChannel
+from exop.runtime.drivers.base import current_driver
 from exop.runtime.supervision import failure_policy as failure
-from tests.change.tools import finish, suspended
-from tests.rig import PATIENCE, Gate, collector, line, marked, same, seeing, threads_leave
+from tests.change.tools import changed, finish, suspended
+from tests.rig import PATIENCE, Gate, collector, eventually, line, marked, same, seeing, threads_leave
 
 ITEMS = [1, Punctuation(1), 2, Punctuation(2), 3, Punctuation(3)]
 
@@ -63,6 +67,18 @@ def of_batches(fault: Fault) -> Any:
         fault.meet(item)
         if not isinstance(item, EndOfStream):
             yield item
+
+    return timed
+
+
+def taking(fault: Fault, taken: list[Any]) -> Any:
+    """A slet that writes down what it takes for good."""
+
+    @slet
+    def timed(item: int | Punctuation | EndOfStream) -> int | Punctuation | None:
+        fault.meet(item)
+        taken.append(item)
+        return None if isinstance(item, EndOfStream) else item
 
     return timed
 
@@ -207,15 +223,94 @@ def test_a_control_item_that_a_channel_refuses_waits(platform, monkeypatch, poli
         entry.control = meet_first
         return entry
 
-    del fault.left[EndOfStream()]
     monkeypatch.setattr(LogChannel, "entry", refusing)
     app = Application("app")
     log = app.channel("log", "log")
     app.add("b", same, item=app.add("a", marked(*ITEMS)), out=log, on_error=policy)
     app.add("c", seeing(seen), item=log)
     platform.apply(app.build())
-    suspended(platform, "app", "b")
-    assert not platform.deployment("app").crashed()
-    platform.resume("app", "b")
+    for _ in fault.left:
+        suspended(platform, "app", "b")
+        assert not platform.deployment("app").crashed()
+        platform.resume("app", "b")
     assert platform.wait("app", PATIENCE)
+    assert seen == [*ITEMS, EndOfStream()]
+
+
+def _swapped(mesh: Mesh) -> Mesh:
+    """The same slets, connected by another channel."""
+    return mesh.rewire("b", item=ChannelSpec("other", "direct")).rewire("a", out="other")
+
+
+#: What is done to a slet that is suspended on the end of its stream, or whose channel refuses this end.
+AT_THE_END: dict[str, Callable[[Mesh], Mesh]] = {
+    "nothing": lambda mesh: mesh,
+    "suspend": lambda mesh: mesh.suspend("b"),
+    "replace": lambda mesh: mesh.replace("b", function(Fault(0))),
+    "configure": lambda mesh: mesh.configure("b", twist=1),
+    "swap": _swapped,
+    "watch": lambda mesh: mesh.add(Node("d", spec_of(collector([])), {}, {"item": mesh.node("b").ports["out"]})),
+}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("refuses", ["slet", "channel"])
+@pytest.mark.parametrize("how", AT_THE_END)
+def test_a_slet_ends_that_was_suspended_on_the_end(platform, monkeypatch, how, refuses, times):
+    """Whatever is changed meanwhile: it ends, once, and so does all that is behind it."""
+    fault, none, seen, entry_of = Fault(times), Fault(0), list[Any](), LogChannel.entry
+    del fault.left[Punctuation(2)]
+
+    def refusing(self: LogChannel, outlets: Any) -> Any:
+        entry = entry_of(self, outlets)
+        control = entry.control
+        entry.control = lambda mark: (fault.meet(mark), control(mark))  # type: ignore[assignment]
+        return entry
+
+    @slet
+    def timed(item: int | Punctuation | EndOfStream, *, twist: int = 0) -> int | Punctuation | None:
+        (fault if refuses == "slet" else none).meet(item)
+        return None if isinstance(item, EndOfStream) else item
+
+    if refuses == "channel":
+        monkeypatch.setattr(LogChannel, "entry", refusing)
+    app = Application("app")
+    log = app.channel("log", "log")
+    app.add("b", timed, item=app.add("a", marked(*ITEMS)), out=log)
+    app.add("c", seeing(seen), item=log)
+    platform.apply(app.build())
+    suspended(platform, "app", "b")
+    platform.apply(AT_THE_END[how](platform.mesh("app")))
+    deployment = platform.deployment("app")
+
+    def over() -> bool:
+        if deployment.components["b"].status in ("failed", "suspended"):
+            platform.resume("app", "b")
+        return deployment.finished.is_set()
+
+    eventually(over, "the end")
+    assert seen == [*ITEMS, EndOfStream()]
+    assert {component.status for component in deployment.components.values()} == {"ended"}
+
+
+def test_a_slet_that_is_suspended_before_it_tries_the_end_again_sees_the_end(platform, monkeypatch):
+    """The driver comes to the suspended slet with the end, and waits there."""
+    fault, seen, back_off = Fault(), list[Any](), failure._back_off
+    del fault.left[Punctuation(2)]
+
+    def until_closed(component: Any, port: Any, item: Any, seconds: float) -> None:
+        driver = current_driver()
+        assert driver is not None
+        driver.wait_for(lambda: driver.closed, timeout=PATIENCE)
+        back_off(component, port, item, 0.0)
+
+    monkeypatch.setattr(failure, "_back_off", until_closed)
+    component = deployed(platform, taking(fault, shown := []), "retry", seen)
+    eventually(lambda: component.metrics.errors == 1, "the first try")
+    changed(platform, "app", lambda mesh: mesh.suspend("b"))
+    waiting = partial(platform.deployment("app").inlets.at, "b.item")
+    eventually(lambda: any(one.wait and "is suspended" in one.wait.where for one in waiting()), "the driver")
+    platform.resume("app", "b")
+    finish(platform, "app")
+    assert shown == [*ITEMS, EndOfStream()]
     assert seen == [*ITEMS, EndOfStream()]
