@@ -290,7 +290,9 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
             for node, port in ports:
                 pulled = deployment.components[node].pulled.get(port)
                 queues += pulled.earlier if pulled is not None else []
-            held = sum(waiting(queue) for queue in queues if isinstance(queue, QueueChannel))
+            # One that an earlier change has inserted, and that its port still empties, is there twice.
+            found = {id(queue): queue for queue in queues if isinstance(queue, QueueChannel)}
+            held = sum(map(waiting, found.values()))
             flying = sum(
                 count_items(work.method, work.payload)
                 for _, work in deployment.inlets.waiting()
