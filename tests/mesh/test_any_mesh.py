@@ -72,7 +72,7 @@ def disturb(platform, made, name, action, which):
             platform.plan(platform.mesh(name).suspend(node)).apply()
         elif action == "resume":
             platform.resume(name, node)
-        elif action == "replace" and made.kinds[node] not in ("engine", "engine_source"):
+        elif action == "replace" and made.kinds[node] not in ("engine", "late_engine", "engine_source"):
             platform.plan(platform.mesh(name).replace(node, made.twin(node))).apply()
         elif action == "settle":
             platform.wiring.rebind(deployment, timeout=PATIENCE)
