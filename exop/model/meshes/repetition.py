@@ -54,13 +54,23 @@ def repeats(mesh: Mesh, channel: str, here: Test, meets: Test | None = None) -> 
 
 def vary_in_lots(mesh: Mesh, channel: str, here: Test) -> str | None:
     """Return why the items of a channel may come in batches of other sizes after a restart, in words, or `None`."""
-    ends, known = mesh.producers(channel), mesh.channels[channel].type
-    found = [node.name for node, _ in ends if here(node) and not node.inputs() and _gathers(node)]
-    forms = [node.slet.ports[port].type.form for node, port in ends] or ["item" if known is None else known.form]
-    for node, port in mesh.consumers(channel) if "item" in forms else ():  # a batch that was pushed stays whole
-        if here(node) and node.slet.ports[port].type.form != "item" and _gathers(node):
-            found.append(node.name)
-    return f"{found[0]} takes what waits as one batch" if found else None
+    todo, seen = [channel], {channel}
+    while todo:
+        name = todo.pop()
+        ends, known = mesh.producers(name), mesh.channels[name].type
+        found = [node.name for node, _ in ends if here(node) and not node.inputs() and _gathers(node)]
+        forms = [node.slet.ports[port].type.form for node, port in ends] or ["item" if known is None else known.form]
+        for node, port in mesh.consumers(name) if "item" in forms else ():  # a batch that was pushed stays whole
+            if here(node) and node.slet.ports[port].type.form != "item" and _gathers(node):
+                found.append(node.name)
+        if found:
+            return f"{found[0]} takes what waits as one batch"
+        for node in {node.name: node for node, _ in ends if here(node)}.values():
+            for port, before in node.inputs().items():  # the results of a batch of single items are a batch, too
+                if node.slet.ports[port].type.form == "item" and before not in seen and here(mesh.channels[before]):
+                    seen.add(before)
+                    todo.append(before)
+    return None
 
 
 def takes_lots(node: Node, port: str) -> bool:
