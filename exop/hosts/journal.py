@@ -52,7 +52,7 @@ def _encoded(value: Any) -> Any:
 
 
 def stored_homes(database: Any) -> dict[str, str]:
-    """Return the whole meshes in a database that is not open otherwise, of applications of which it is the home's."""
+    """Return the whole meshes of the applications of which a platform is the home, while that platform is not open."""
     if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'hosts'").fetchone():
         return {}
     rows = database.execute("SELECT application, content FROM hosts WHERE home").fetchall()

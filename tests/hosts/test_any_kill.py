@@ -26,7 +26,7 @@ from exop.errors import CheckpointError, ExopError, LifecycleError, PlanError, S
 from exop.hooks import Plugins
 from exop.model.meshes import fragments
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.repetition import repeats
+from exop.model.meshes.repetition import varies
 from exop.model.slets.slet import spec_of
 from exop.runtime.channels.queue import QueueChannel
 from exop.wiring.graph import execution_plan
@@ -339,7 +339,7 @@ def test_what_is_said_to_repeat_repeats() -> None:
         )  # no engine: its journal stores what it gets
         first, again = streams(mesh, singly=True), streams(mesh, singly=False)
         for name in first:
-            why = repeats(mesh, mesh.nodes[name].ports["item"], lambda _: True)
+            why = varies(mesh, mesh.nodes[name].ports["item"], lambda _: True)
             assert first[name] == again[name] or why is not None, f"{seed}: {name}\n{described(mesh)}"
             varied += first[name] != again[name]
     assert varied

@@ -16,7 +16,7 @@ ParticipantStep: TypeAlias = Literal["prepare", "hold", "cut", "commit", "abort"
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Value:
-    """The base of all of them: frozen, with the annotated fields."""
+    """The base of all messages, actions and records: frozen dataclasses, with the annotated fields."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from exop.errors import MeshError
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE, INBOX, NOTHING, OUTBOX, READER, ChannelSpec, KindLike, Node
-from exop.model.meshes.repetition import repeats, takes_lots, vary_in_lots
+from exop.model.meshes.repetition import takes_lots, varies, vary_in_lots
 from exop.model.slets.described import read_type, type_text
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.slets.relay import RELAY
@@ -137,7 +137,7 @@ class Placement:
 
         mesh, channel = self.mesh, connector.channel
         lots = any(takes_lots(node, port) for node, port in mesh.consumers(channel))
-        return repeats(mesh, channel, here) or (vary_in_lots(mesh, channel, here) if lots else None)
+        return varies(mesh, channel, here) or (vary_in_lots(mesh, channel, here) if lots else None)
 
     @cached_property
     def punctuated(self) -> frozenset[str]:

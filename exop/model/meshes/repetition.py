@@ -15,7 +15,7 @@ from exop.model.meshes.nodes import ChannelSpec, Node
 Test: TypeAlias = Callable[[Node | ChannelSpec], bool]
 
 
-def repeats(mesh: Mesh, channel: str, here: Test, meets: Test | None = None) -> str | None:
+def varies(mesh: Mesh, channel: str, here: Test, meets: Test | None = None) -> str | None:
     """Return why the events of a channel may differ after a restart of this host, in words; `None` if they do not.
 
     Their order may differ where streams meet, their number where the results of a slet depend on how many items it gets

@@ -167,7 +167,8 @@ class Outbox(Connector):
             self._wait_for_room()
 
     def _append(self, event: Event, *, here: bool = False) -> None:
-        self._grow([event])
+        if event.events != 1 or size_of(event) >= _LARGE:
+            self._grow([event])
         self._unnumbered.append(event)
         if self._idle:
             self._sent_at = event.at if here else self._sent_at
@@ -228,6 +229,8 @@ class Outbox(Connector):
         return max(0, len(self._unnumbered) + len(self._kept) + self._extra)
 
     def _has_room(self, size: int) -> bool:
+        if self._disk is not None:
+            return True  # on the disk
         depth = self.depth
         return self.left or not depth or (self.mode != "sync" and depth + size <= self.capacity and not self._is_heavy)
 
@@ -362,7 +365,8 @@ class Outbox(Connector):
         while self._kept and self._first + self._kept[0].events <= self._done:
             gone = self._kept.popleft()
             self._first += gone.events
-            self._grow([gone], -1)
+            if gone.events != 1 or size_of(gone) >= _LARGE:
+                self._grow([gone], -1)
 
     def _note_loss(self, progress: Progress, *, ours: bool) -> None:
         self.state, self._reason = LOST, ""

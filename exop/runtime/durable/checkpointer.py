@@ -166,7 +166,7 @@ class Checkpointer:
             for driver in pause.drivers:
                 driver.halt()
             with self._noted(failed=False):
-                self._call("prepare_checkpoint", number)
+                self._prepare_sinks(number)
                 with ExitStack() as last:  # a slet that cannot flush keeps no sink from committing
                     last.callback(lambda: self._committed(self._begin_commits(number), patience))
                     for component in deployment.components.values():
@@ -329,16 +329,20 @@ class Checkpointer:
     def _prepared(self, number: int, mesh: Mesh | None = None, work: Work | None = None) -> Snapshot:
         """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
         deployment, known = self._deployment, self._owners
-        self._call("prepare_checkpoint", number)
-        sinks = {one: one.metrics.items_in() for one, _ in self._hooks("commit_checkpoint")}
-        self._came = {one.node.name: items for one, items in sinks.items()}
-        self._captured_of = {one: items for one, items in sinks.items() if one.status is State.ACTIVE}
+        self._prepare_sinks(number)
         name = deployment.name
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
         topology = self._topology(mesh := mesh or deployment.mesh)
         take = partial(capture, deployment, topology, mesh.revision, self._owners, work)
         component = next(iter(deployment.components.values()), None)
         return take() if component is None else component.user.run(component, CAPTURING, take, PATIENCE)
+
+    def _prepare_sinks(self, number: int) -> None:
+        """Let the sinks prepare to commit, and note how many items they have received until then."""
+        self._call("prepare_checkpoint", number)
+        sinks = {one: one.metrics.items_in() for one, _ in self._hooks("commit_checkpoint")}
+        self._came = {one.node.name: items for one, items in sinks.items()}
+        self._captured_of = {one: items for one, items in sinks.items() if one.status is State.ACTIVE}
 
     def _topology(self, mesh: Mesh) -> str:
         """Return the topology of a mesh, rendered again if it is another one than the last time."""

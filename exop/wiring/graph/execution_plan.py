@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from exop.errors import WiringError
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ChannelSpec, Node
-from exop.model.meshes.repetition import repeats
+from exop.model.meshes.repetition import varies
 from exop.model.slets.ports import node_at
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
@@ -354,7 +354,7 @@ def check_order(wiring: Wiring) -> None:
     for node in (mesh.nodes[one.component.node.name] for one in engines):
         why = f"several streams meet at {node.name}" if meets(node) else None
         for channel in node.inputs().values():
-            why = why or repeats(mesh, channel, lambda _: True, meets)
+            why = why or varies(mesh, channel, lambda _: True, meets)
         if why is not None:
             raise WiringError(
                 f"{node.name} commits by itself, and recognizes items that are sent again after a crash by their "

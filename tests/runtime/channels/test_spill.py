@@ -8,6 +8,7 @@ from exop.model.slets.ports import PortType
 from exop.runtime.channels.frame_body import event_of
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.spill import Spill
+from exop.runtime.drivers.base import Driver
 from exop.runtime.log.memory import Retention
 from tests.rig import eventually
 from tests.runtime.channels.test_outbox import delivered
@@ -43,6 +44,17 @@ def receiver(wires):
     made.typed([PortType()])
     joined(made, log)
     return made, log
+
+
+def test_a_driver_never_waits_for_the_peer_also_when_events_are_on_disk(wires):
+    """A driver that a restart lets check for room, since more waits than the capacity, goes on at once."""
+    sender = offline(wires)
+    entry = sender.entry(())
+    for number in range(9):
+        entry.push(number)
+    driver = Driver("producer")
+    driver.overfill(sender)
+    assert (sender.depth, sender.keeps_out(driver), driver.waits_at) == (9, False, None)
 
 
 def drained(wires, inbox, log, expected):

@@ -1,6 +1,8 @@
 """An application whose last checkpoint fails has not succeeded: `wait`, report and status say what is missing."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from unittest import mock
 
@@ -12,6 +14,7 @@ from exop.cli.status_text import attention_lines
 from exop.errors import LastCheckpointFailed, StateError
 from exop.hooks import Plugins
 from exop.report import run_report
+from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.durable.store import Checkpoints
 from tests.rig import eventually
 
@@ -95,3 +98,22 @@ def test_one_failure_is_not_yet_a_trouble_of_health(tmp_path, opened):
                 with pytest.raises(StateError):
                     taker.take()
                 assert len(list(not_running(platform.status()))) == times - 1
+
+
+def test_a_removal_counts_only_what_the_sinks_that_failed_have_not_written(tmp_path, opened):
+    """A sink that writes all that it holds when the application is removed has lost nothing."""
+    app = Application("app")
+    app.durable(every=3600)
+    source = app.add("numbers", numbers)
+    app.add("rows", "stock:write_sqlite", item=source, path=tmp_path / "rows.sqlite")
+    app.add("others", "stock:write_sqlite", item=source, path=tmp_path / "others.sqlite")
+    untaken = mock.patch.object(Checkpointer, "take")  # not that of the end, either
+    with opened() as platform, untaken:
+        platform.apply(app.build())
+        eventually(lambda: platform.status("app")["state"] == "finished", "the end")
+        sink = platform._applications.get("app").components["others"].instance
+        full = mock.patch.object(sink, "commit_checkpoint", side_effect=OSError("no room"))
+        with full, pytest.raises(LastCheckpointFailed, match=f"no room; not written: {LAST} items of others;"):
+            platform.remove("app")
+    with closing(sqlite3.connect(tmp_path / "rows.sqlite")) as database:
+        assert database.execute("SELECT count(*) FROM items").fetchall() == [(LAST,)]
