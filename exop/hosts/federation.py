@@ -267,11 +267,16 @@ class Federation:
         self._at_each_host("checkpoint", application, lambda: self._local.checkpointer(application).take())
 
     def _at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
-        """Call an operation at the other hosts of an application that is led from here, and carry it out *here*."""
-        found = self._home.spanning(application)
-        hosts = found.hosts.keys() if found is not None else {self.name}
-        answers = [self._links()[host].call(operation, application=application) for host in hosts - {self.name}]
-        return [*answers, here()] if self.name in hosts else answers
+        """Call an operation at all hosts of an application that is led from here; then raise the first error."""
+        found, links, answers, problems = self._home.spanning(application), self._links(), [], []
+        for host in found.hosts.keys() if found is not None else {self.name}:
+            try:
+                answers.append(here() if host == self.name else links[host].call(operation, application=application))
+            except ExopError as problem:
+                problems.append(problem)
+        if problems:  # that of a host that is away is raised only if there is no other one
+            raise min(problems, key=lambda one: isinstance(one, RemotingError))
+        return answers
 
     def resolve(self, application: str, *, commit: bool) -> None:
         """Settle a plan in doubt as an operator decides, as `Platform.resolve`."""
