@@ -262,6 +262,27 @@ def test_nothing_has_ended_while_it_moves(monkeypatch: pytest.MonkeyPatch) -> No
     assert ends.seen == [*range(10, 1001, 10), EndOfStream()]
 
 
+def test_what_waits_in_front_of_a_log_is_not_left_behind() -> None:
+    """A log and its suspended consumer do not move to different hosts while items wait in front of the log."""
+    ends = Ends(0)
+    pushed, _, tells = ends.slets
+    with hosts("h1", "h2", "h3", slets=(upto, *ends.slets)) as there:
+        app = Application(APP)
+        waits = app.channel("waits", "log", host="h2")
+        for tag in range(2):
+            app.on("h2").add(f"source{tag}", upto, to=100, tag=tag, out=waits)
+        app.add("tells", tells, x=app.on("h2").add("fragile", pushed, x=waits))
+        there.home.apply(app.build())
+        suspended(there.platforms["h2"], APP, "fragile")
+        with pytest.raises(PlanError, match="would be lost"):
+            there.home.apply(there.home.mesh(APP).move("waits", to="h3").move("fragile", to="h1"))
+        ends.bad.clear()
+        there.home.resume(APP, "fragile")
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
+    assert len(ends.seen) == 201
+    assert ends.seen[-1] == EndOfStream()
+
+
 def run_alone(work: Callable[[], Any]) -> Any:
     """Return what a call returns in a thread of its own, which holds no locks of its caller."""
     with ThreadPoolExecutor(1) as pool:
