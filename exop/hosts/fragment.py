@@ -153,10 +153,15 @@ class Fragments:
         if deployment is None:  # it had finished when the platform was started
             over = application not in self.running.names(inactive=True)
             return Report(host, known.plan, ended=over, finished=over)
+        # From the cut of a plan to its outcome, what leaves is gone here, and has not come elsewhere.
+        settled = deployment.changing.acquire(blocking=False)
         try:
-            over = deployment.all_ended()
+            over = deployment.all_ended() and settled
         except ComponentFailed as problem:
             return Report(host, known.plan, problem={name: str(value) for name, value in problem.facts.items()})
+        finally:
+            if settled:
+                deployment.changing.release()
         paused = deployment.last_change[1] if deployment.last_change is not None else 0.0
         return Report(host, known.plan, ended=over, finished=deployment.finished.is_set(), paused=paused)
 

@@ -6,6 +6,8 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ import pytest
 
 from exop import Application, EndOfStream, InputPort, Slet, input_port, slet
 from exop.errors import PlanError
+from exop.hosts.fragment_change import FragmentChange
+from exop.hosts.protocol.messages import Do, Report
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.queue import QueueChannel
 from exop.wiring.changes import change as changing
@@ -223,6 +227,66 @@ def test_a_slet_leaves_with_what_waits_though_an_earlier_queue_stays() -> None:
     assert ends.seen[-1] == EndOfStream()
     for tag in range(2):
         assert [one for one in ends.seen[:-1] if one % 10 == tag] == [*range(10 + tag, 1002, 10)]
+
+
+def test_nothing_has_ended_while_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host whose slets leave does not count as ended between its cut and the commit: the next move begins nothing."""
+    ends, cut = Ends(0), FragmentChange._cut
+    pushed, _, tells = ends.slets
+    with hosts("h1", "h2", slets=(upto, *ends.slets)) as there:
+        source = there.platforms["h2"]._hosts
+
+        def cut_and_report(self: FragmentChange, do: Do, turn: ExitStack) -> Any:
+            handed = cut(self, do, turn)
+            if self._here.name == "h2":
+                reports.append(run_alone(lambda: source.here.report(APP, source.here.known[APP])))
+            return handed
+
+        reports: list[Report] = []
+        app = Application(APP)
+        waits = app.channel("waits", "queue", capacity=300, host="h2")
+        app.on("h2").add("source0", upto, to=100, out=waits)
+        app.on("h2").add("tells", tells, x=app.on("h2").add("fragile", pushed, x=waits))
+        there.home.apply(app.build())
+        suspended(there.platforms["h2"], APP, "fragile")
+        eventually(lambda: there.component("h2", "source0").status == "ended", "the source ends")
+        monkeypatch.setattr(FragmentChange, "_cut", cut_and_report)
+        there.move("h1", "waits", "fragile", "tells")
+        assert [one.ended for one in reports] == [False]
+        suspended(there.home, APP, "fragile")
+        there.move("h2", "waits", "fragile", "tells")
+        suspended(there.platforms["h2"], APP, "fragile")
+        ends.bad.clear()
+        there.home.resume(APP, "fragile")
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
+    assert ends.seen == [*range(10, 1001, 10), EndOfStream()]
+
+
+def test_what_waits_in_front_of_a_log_is_not_left_behind() -> None:
+    """A log and its suspended consumer do not move to different hosts while items wait in front of the log."""
+    ends = Ends(0)
+    pushed, _, tells = ends.slets
+    with hosts("h1", "h2", "h3", slets=(upto, *ends.slets)) as there:
+        app = Application(APP)
+        waits = app.channel("waits", "log", host="h2")
+        for tag in range(2):
+            app.on("h2").add(f"source{tag}", upto, to=100, tag=tag, out=waits)
+        app.add("tells", tells, x=app.on("h2").add("fragile", pushed, x=waits))
+        there.home.apply(app.build())
+        suspended(there.platforms["h2"], APP, "fragile")
+        with pytest.raises(PlanError, match="would be lost"):
+            there.home.apply(there.home.mesh(APP).move("waits", to="h3").move("fragile", to="h1"))
+        ends.bad.clear()
+        there.home.resume(APP, "fragile")
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
+    assert len(ends.seen) == 201
+    assert ends.seen[-1] == EndOfStream()
+
+
+def run_alone(work: Callable[[], Any]) -> Any:
+    """Return what a call returns in a thread of its own, which holds no locks of its caller."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
 
 
 def invented(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ class Change:
         self._undo.append(partial(setattr, self.deployment, "leaving", []))
         self.deployment.leaving = [self.deployment.channels[one.name] for one in self.plan.changes.channels_removed]
         open_late = partial(self._successors.open_late, pause)
-        Drain(pause, self._old, region, open_late, self._undo, self.handed_over).stage()
+        Drain(pause, self._old, region, open_late, self._undo, self.handed_over, self.departing).stage()
 
     def channel(self, name: str) -> Channel:
         """Return a channel that the change removes, or else one that is there; between the cut and the commit."""

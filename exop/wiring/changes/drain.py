@@ -46,7 +46,8 @@ class Drain:
     """Empties the queues and components that go, upstream first, and closes the drivers upstream of them.
 
     `stopped` is called with each of the `old` components as soon as it has stopped; `undo` lets these go on. The
-    contents of `handed_over` go elsewhere, and are not processed here.
+    contents of `handed_over` go elsewhere, and are not processed here. The nodes `departing` go to another host, with
+    what waits in front of their ports, but not with what waits in front of a channel.
     """
 
     pause: Pause
@@ -55,6 +56,7 @@ class Drain:
     stopped: Callable[[Component], None]
     undo: list[Callable[[], object]]
     handed_over: Collection[str] = ()
+    departing: Collection[str] = ()
 
     def stage(self) -> None:
         """Empty everything with as few drivers closed as possible; raise `PlanError` if that is impossible.
@@ -119,6 +121,8 @@ class Drain:
         there, shared = self.region.after.graph.nodes, [*chain.from_iterable(self.region.regrouped.values())]
         for queue, leaving in kept:
             stay = any(edge.node in there or edge in shared for edge in leaving)
+            inputs = {ids.input_queue(edge.component.node.ports[edge.port.name]) for edge in leaving}
+            stay |= queue.name in inputs and any(edge.node in self.departing for edge in leaving)
             if self._filled(queue, leaving) and (stay or not all(edge.component.blocked for edge in leaving)):
                 names = ", ".join(edge.name for edge in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
