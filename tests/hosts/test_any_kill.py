@@ -303,7 +303,7 @@ def test_any_kill(seed: int, tmp_path: Path) -> None:
 
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is taken for a stream that repeats."""
-    for module, name in ((fragments, "repeats"), (fragments, "vary_in_lots"), (execution_plan, "repeats")):
+    for module, name in ((fragments, "varies"), (fragments, "vary_in_lots"), (execution_plan, "varies")):
         monkeypatch.setattr(module, name, lambda *given: None)
 
 
