@@ -129,7 +129,7 @@ def _definitions(namespace: Namespace) -> Mapping[Definition, tuple[list[str], s
 
 
 def _imported(namespace: Namespace, place: list[str], node: ast.stmt) -> Iterator[Definition]:
-    """What a statement imports from the folder: `a.b` is the module, of which all may be used, or a name in `a`."""
+    """Yield what a statement imports from the folder: `a.b` is a whole module, or a name in `a`."""
     for one in ast.walk(node):
         if isinstance(one, (ast.Import, ast.ImportFrom)):
             level, base = getattr(one, "level", 0), getattr(one, "module", "")
