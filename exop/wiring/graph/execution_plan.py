@@ -93,9 +93,9 @@ class Wiring:
         return self.depths[node] if output is None else self.calls_above(output) + 0.2
 
     def pushers(self, channel: str) -> set[DriverKey]:
-        """The drivers that push into a channel."""
+        """The drivers that push into a channel; none if it is not in this wiring."""
         found: set[DriverKey] = set()
-        for component in (edge.component for edge in self.graph.producers[channel]):
+        for component in (edge.component for edge in self.graph.producers.get(channel, ())):
             spec, node = component.spec, component.node.name
             own: set[DriverKey] = {("engine" if spec.own_driver else "source", node)}
             found |= own if spec.own_driver or spec.iterated else self.drivers.get(node, set())

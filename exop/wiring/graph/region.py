@@ -189,7 +189,10 @@ def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | N
 
 
 def _pushers(deployment: Deployment, wiring: Wiring, queue: Buffered) -> set[Driver]:
-    """Return the drivers that push into a queue; none if the queue was removed."""
+    """Return the drivers that push into a queue; none if the queue was removed, or comes with a change under way.
+
+    Drivers outside the region of a change call this while it is made; those in the region ask anew when they are opened.
+    """
     name = ids.channel_of_queue(queue.name)
     if queue not in (deployment.inserted.get(queue.name), deployment.channels.get(queue.name)):
         return set()
@@ -205,7 +208,8 @@ def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
 
 def _driver(deployment: Deployment, kind: str, name: str) -> Driver | None:
     if kind != "queue":
-        return deployment.components[name].driver if name in deployment.components else None
+        component = deployment.components.get(name)
+        return None if component is None else component.driver
     found = deployment.inserted.get(name) or deployment.channels.get(name)
     return found.worker if isinstance(found, Buffered) else None
 

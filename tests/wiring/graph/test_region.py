@@ -12,9 +12,11 @@ from exop import Application, Memento, Platform, Punctuation, Slet, input_port, 
 from exop.errors import ExopError, MementoError
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.slets.slet import spec_of
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.dataflow.entry import NOWHERE
 from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.worker import Worker
 from exop.wiring.changes.channels import unpunctuated
 from exop.wiring.graph import execution_plan, ids
 from exop.wiring.graph.execution_plan import plan_execution
@@ -218,6 +220,7 @@ def test_what_is_patched_equals_what_is_read_from_scratch(platform, monkeypatch,
     """
     monkeypatch.setattr(execution_plan, "LONGEST_CHAIN", longest)
     seen, chance = branches(platform), random.Random(seed)
+    asked = asked_in_mid_change(monkeypatch, platform)
     for number in range(12):
         mesh = platform.mesh("branches")
         for _ in range(chance.choice((1, 1, 2))):
@@ -229,7 +232,28 @@ def test_what_is_patched_equals_what_is_read_from_scratch(platform, monkeypatch,
             if not any(reason in str(error) for reason in ("refused behind the bind", *GOOD_REASONS)):
                 raise
         compare(platform)
+    assert asked
     assert not wrong(platform, seen)
+
+
+def asked_in_mid_change(monkeypatch: pytest.MonkeyPatch, platform: Platform) -> list[Driver]:
+    """At each step of a change, ask as drivers that run on do: who pushes into a queue, and who waits for whom."""
+    asked: list[Driver] = []
+
+    def asking(step: Any) -> Any:
+        def stepped(driver: Driver, *given: Any) -> None:
+            deployment = platform.deployment("branches")
+            for queue in filter(lambda one: isinstance(one, Buffered), list(deployment.channels.values())):
+                asked.extend(deployment.inlets.pushers(queue))
+            for one in deployment.drivers():
+                asked.extend(one.waiting())
+            step(driver, *given)
+
+        return stepped
+
+    for owner, name in ((Driver, "close"), (Driver, "open"), (Worker, "serve")):
+        monkeypatch.setattr(owner, name, asking(getattr(owner, name)))
+    return asked
 
 
 def edited(mesh: Any, chance: random.Random, number: int) -> Any:
