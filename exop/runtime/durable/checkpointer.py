@@ -165,12 +165,15 @@ class Checkpointer:
             pause.stop()
             for driver in pause.drivers:
                 driver.halt()
-            with self._noted(failed=False):
+
+            def put_out() -> None:
                 self._prepare_sinks(number)
-                with ExitStack() as last:  # a slet that cannot flush keeps no sink from committing
-                    last.callback(lambda: self._committed(self._begin_commits(number), patience))
-                    for component in deployment.components.values():
-                        last.callback(component.flush, patience)
+                self._committed(self._begin_commits(number), patience)
+
+            with self._noted(failed=False), ExitStack() as last:  # a slet that cannot flush keeps no sink from it
+                last.callback(put_out)
+                for component in reversed(deployment.components.values()):
+                    last.callback(component.flush, patience)
 
     def unwritten(self) -> dict[str, int]:
         """Return the number of items that each sink has received since the last checkpoint that it has committed."""
@@ -329,6 +332,8 @@ class Checkpointer:
     def _prepared(self, number: int, mesh: Mesh | None = None, work: Work | None = None) -> Snapshot:
         """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
         deployment, known = self._deployment, self._owners
+        for component in deployment.components.values():  # first: what they emit belongs to this checkpoint, too
+            component.flush()
         self._prepare_sinks(number)
         name = deployment.name
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}

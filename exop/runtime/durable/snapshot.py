@@ -60,16 +60,13 @@ class Snapshot:
 def capture(
     deployment: Deployment, topology: str, revision: int, owners: Mapping[str, Owner], work: Work | None
 ) -> Snapshot:
-    """Take a snapshot while every driver is parked; *topology* and *revision* are those of the mesh.
+    """Take a snapshot while every driver is parked, of slets that are flushed; *topology*, *revision*: of the mesh.
 
     The call in progress is attributed to each slet, and to the owner of each channel, in turn. If a change is not
     committed yet, *work* has the items in flight after it.
     """
     failpoint("memento-before")
     components, application = deployment.components, deployment.name
-    for component in components.values():
-        if hasattr(component.instance, "flush"):
-            component.flush()
     parts: dict[Key, bytes] = {}
     call = current_call()
     for name, component in components.items():
