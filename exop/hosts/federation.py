@@ -440,7 +440,8 @@ class Federation:
                 self._keep(application, found)
             elif report.plan == found.hosts.get(report.sender):
                 found.reports[report.sender] = report
-                found.finished = found.finished or found.all_ended()
+                led = any(one is found for one, _ in self._home.pending.values())  # a change may add what runs on
+                found.finished = found.finished or (found.all_ended() and not led)
             self._news.notify_all()
         if found.finished and report.sender in found.hosts and not report.finished:
             self.exchange.send(report.sender, application, messages.Finish(self.name))

@@ -14,11 +14,16 @@ from exop.cli.peers import Found
 from exop.cli.status_text import attention_lines
 from exop.cli.view import Rates
 from exop.errors import ComponentFailed, MessageTooLarge, PeerUnreachable, PlanError
+from exop.hosts import federation
+from exop.hosts.federation import Federation
+from exop.hosts.fragment_change import FragmentChange
 from exop.hosts.protocol.messages import Remove, Report
 from exop.model.meshes.mesh import Mesh
+from exop.model.slets.slet import spec_of
 from exop.stock.slets import count_up
 from tests.change.tools import in_thread
 from tests.hosts.hosts_rig import (
+    GATES,
     SEEN,
     Network,
     at_rest,
@@ -30,6 +35,7 @@ from tests.hosts.hosts_rig import (
     goes_on,
     hosts,
     numbers,
+    opened,
     platform,
     scale,
     total,
@@ -75,6 +81,40 @@ def test_a_failure_on_another_host_is_raised_by_wait():
         assert a.wait("app", PATIENCE)
         assert b.wait("app", PATIENCE)
         assert SEEN["all"] == list(range(1, 11))
+
+
+def test_an_application_that_comes_to_its_end_while_a_change_is_prepared_ends_with_what_that_adds(monkeypatch):
+    """What ran has ended before the change is committed; the new source still counts."""
+    for gate in GATES.values():
+        gate.clear()
+    with hosts("a", "b") as (a, b):
+        app = Application("app")
+        app.on("b").add("collect", collect, item=app.add("first", opened))
+        made = a.apply(app.build())
+        prepare, heard, reports = FragmentChange._prepare, Federation._heard, list[Report]()
+
+        def hears(home: Federation, application: str, report: Report) -> None:
+            heard(home, application, report)
+            if report.sender == "b" and report.ended:
+                reports.append(report)
+
+        def ended_meanwhile(*given: Any) -> None:
+            prepare(*given)
+            GATES["x"].set()
+            eventually(lambda: len(reports) > 10)  # it would have been told to finish, and have said that
+
+        monkeypatch.setattr(federation, "REPEAT", 0.0)
+        monkeypatch.setattr(Federation, "_heard", hears)
+        monkeypatch.setattr(FragmentChange, "_prepare", ended_meanwhile)
+        more = made.add_slet("second", spec_of(opened), {}, {"tag": "y"}, host="b")
+        a.apply(more.add_slet("later", spec_of(collect), {"item": "second"}, {"into": "more"}, host="b"))
+        assert a.status("app")["state"] == "running"
+        assert not a._hosts.homes["app"].finished
+        assert not b.deployment("app").finished.is_set()
+        GATES["y"].set()
+        assert a.wait("app", PATIENCE)
+        assert SEEN["all"] == list(range(1, 11))
+        assert SEEN["more"] == list(range(101, 111))
 
 
 def test_all_hosts_restart(tmp_path: Path):
