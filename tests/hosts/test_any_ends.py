@@ -283,6 +283,33 @@ def test_what_waits_in_front_of_a_log_is_not_left_behind() -> None:
     assert ends.seen[-1] == EndOfStream()
 
 
+def test_a_suspended_slet_leaves_with_what_its_port_has_taken_and_its_log_goes_elsewhere() -> None:
+    """The change waits for none of the items that a suspended slet has pulled: it takes no more of them."""
+    ends = Ends(0)
+    _, pulled, tells = ends.slets
+    with hosts("h1", "h2", "h3", slets=(upto, *ends.slets)) as there:
+        app = Application(APP)
+        waits = app.channel("waits", "log")
+        for tag in range(2):
+            app.add(f"source{tag}", upto, to=7, tag=tag, out=waits)
+        app.add("tells", tells, x=app.add("fragile", pulled, x=waits))
+        there.home.apply(app.build())
+        suspended(there.home, APP, "fragile")
+        for tag in range(2):
+            eventually(lambda name=f"source{tag}": there.component("h1", name).status == "ended", "the source ends")
+        port = there.component("h1", "fragile").pulled["x"]
+        eventually(lambda: port.unfinished and not there.home.deployment(APP).inserted["-> waits"].entries, "taken")
+        there.home.apply(there.home.mesh(APP).move("waits", to="h2").move("fragile", to="h3").move("tells", to="h3"))
+        suspended(there.platforms["h3"], APP, "fragile")
+        ends.bad.clear()
+        there.home.resume(APP, "fragile")
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
+    for tag in range(2):
+        assert [one for one in ends.seen[:-1] if one % 10 == tag] == [*range(10 + tag, 72, 10)]
+    assert ends.seen[-1] == EndOfStream()
+    assert len(ends.seen) == 15
+
+
 def run_alone(work: Callable[[], Any]) -> Any:
     """Return what a call returns in a thread of its own, which holds no locks of its caller."""
     with ThreadPoolExecutor(1) as pool:

@@ -142,7 +142,7 @@ class Drain:
         try:
             self.pause.watch(worker)
             worker.wake()
-            self.pause.wait(lambda: worker.held_by is not None or not any(self._filled(*one) for one in queues))
+            self.pause.wait(lambda: worker.held_by is not None or not any(self._goes_on(*one) for one in queues))
         finally:
             worker.close()
             try:
@@ -153,8 +153,18 @@ class Drain:
 
     def _filled(self, queue: Buffered, leaving: Iterable[Edge]) -> bool:
         """Whether a queue, or a port that pulls from it and goes, holds items that its slet has not taken."""
-        gone = (edge for edge in leaving if edge.port.pulled and not _has_port(self.region.after.graph, edge))
-        return bool(queue.entries) or any(edge.component.pulled[edge.port.name].unfinished for edge in gone)
+        return bool(queue.entries) or any(self._unfinished(leaving))
+
+    def _goes_on(self, queue: Buffered, leaving: Iterable[Edge]) -> bool:
+        """Whether the queue will hold less, or a port that pulls from it and goes: a suspended slet takes nothing."""
+        return bool(queue.entries) or not all(edge.component.blocked for edge in self._unfinished(leaving))
+
+    def _unfinished(self, leaving: Iterable[Edge]) -> Iterator[Edge]:
+        """Yield the ports that go, and hold items that they have pulled; a slet that departs takes these along."""
+        for edge in leaving:
+            if edge.port.pulled and edge.node not in self.departing and not _has_port(self.region.after.graph, edge):
+                if edge.component.pulled[edge.port.name].unfinished:
+                    yield edge
 
     def _stop(self, component: Component, driver: Driver) -> None:
         """Stop a slet that leaves, and is iterated or drives itself."""
