@@ -161,10 +161,9 @@ class Drain:
 
     def _unfinished(self, leaving: Iterable[Edge]) -> Iterator[Edge]:
         """Yield the ports that go, and hold items that they have pulled; a slet that departs takes these along."""
-        for edge in leaving:
-            if edge.port.pulled and edge.node not in self.departing and not _has_port(self.region.after.graph, edge):
-                if edge.component.pulled[edge.port.name].unfinished:
-                    yield edge
+        after = self.region.after.graph
+        gone = (one for one in leaving if one.port.pulled and one.node not in self.departing)
+        yield from (one for one in gone if one.component.pulled[one.port.name].unfinished and not _has_port(after, one))
 
     def _stop(self, component: Component, driver: Driver) -> None:
         """Stop a slet that leaves, and is iterated or drives itself."""

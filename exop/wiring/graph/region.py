@@ -191,7 +191,7 @@ def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | N
 def _pushers(deployment: Deployment, wiring: Wiring, queue: Buffered) -> set[Driver]:
     """Return the drivers that push into a queue; none if the queue was removed, or comes with a change under way.
 
-    Drivers outside the region of a change call this while it is made; those in the region ask anew when they are opened.
+    Drivers outside the region of a change call this while it is made; those in the region ask anew afterwards.
     """
     name = ids.channel_of_queue(queue.name)
     if queue not in (deployment.inserted.get(queue.name), deployment.channels.get(queue.name)):
