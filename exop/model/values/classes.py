@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -246,6 +247,14 @@ _names: Final[dict[Any, str]] = {}
 _LONGEST: Final = 500
 
 
+def _module(name: str) -> ModuleType | None:
+    """Return a module if it is loaded; if another thread is importing it, wait until it is complete."""
+    found = sys.modules.get(name)
+    if getattr(getattr(found, "__spec__", None), "_initializing", False):
+        importlib.import_module(name)  # it is there already: this waits for the other thread
+    return found
+
+
 def name_of(kind: Any) -> str:
     """Return the name `module:Qualified.Name` by which another process finds a class or function."""
     if (known := _names.get(kind)) is not None:
@@ -254,7 +263,7 @@ def name_of(kind: Any) -> str:
     if module == "__main__":
         cure = "define it in a module of a package"
         raise NotStorable(value=qualified, problem="it is defined in a script", cure=cure)
-    found: Any = sys.modules.get(module)
+    found: Any = _module(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)
     if found is not kind:
@@ -268,7 +277,7 @@ def named(name: str) -> Any:
     """Return the class or function of this name, if its module is loaded; nothing is imported or called."""
     # A class of an unloaded version of a bundle is replaced by that of the loaded version.
     module, _, qualified = (find_version(name) or name)[:_LONGEST].partition(":")
-    found: Any = sys.modules.get(module)
+    found: Any = _module(module)
     problem = f"{module} has no {qualified}" if found is not None else f"the module {module} is not loaded here"
     for part in qualified.split("."):
         # From the dicts: a module or class may compute its attributes, and import modules to do so.

@@ -17,6 +17,8 @@ from exop.model.types.description import Type
 
 #: The Arrow types of values that have the same one whatever their values are.
 _SCALARS: Final = {int: "int64", float: "float64", bool: "bool_", str: "string", bytes: "binary", date: "date32"}
+#: The classes of NumPy and Arrow that tell their values, by library, once it is loaded.
+_CLASSES: Final[dict[str, tuple[type, ...]]] = {}
 #: Bytes up to which a part of a message is copied.
 _SHORT: Final = 4096
 #: Thread-local: the writer of the latest record batch, and the latest schema without a dictionary.
@@ -26,8 +28,16 @@ _TYPE: Final = re.compile(r"[<>=|][?bBhHiIlLqQefdgFDGiufcmMSUV]\d{0,9}(\[[0-9a-z
 
 def is_columns(value: Any) -> bool:
     """Whether the value is a record batch or a table; an attribute `num_rows` alone is not enough."""
-    arrow = sys.modules.get("pyarrow")
-    return arrow is not None and isinstance(value, (arrow.RecordBatch, arrow.Table))
+    return isinstance(value, _loaded("pyarrow", "RecordBatch", "Table"))
+
+
+def _loaded(module: str, *names: str) -> tuple[type, ...]:
+    """Return these classes of a module; none unless it is loaded: there is no such value while a thread imports it."""
+    if (found := _CLASSES.get(module)) is None and (there := sys.modules.get(module)) is not None:
+        found = tuple(getattr(there, name) for name in names if hasattr(there, name))
+        if len(found) == len(names):
+            _CLASSES[module] = found
+    return found or ()
 
 
 def batch_type() -> Any:
@@ -59,8 +69,8 @@ def rows_of_file(path: Path, declared: Any) -> int:
 
 def write(value: Any) -> tuple[str, list[Any]] | None:
     """Return the tag and the content of an array, batch or table; `None` for any other value."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+    if isinstance(value, _loaded("numpy", "ndarray", "generic")):
+        numpy = sys.modules["numpy"]
         array, kind = numpy.asarray(value), type(value)
         if kind not in (numpy.ndarray, array.dtype.type):
             cure = "store `numpy.asarray(value)`; of a masked array its mask, too, as an array of its own"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import sys
+import threading
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -187,3 +190,24 @@ def test_classes_of_unloaded_code_are_not_kept():
     forget()
     gc.collect()
     assert left() is None
+
+
+def test_a_class_is_found_when_the_thread_that_imports_its_module_has_done_that(tmp_path, monkeypatch):
+    """Not before: the module has the first half of its classes then."""
+    (tmp_path / "half_imported.py").write_text("import half_gate\nhalf_gate.pass_it()\nclass Late: pass\n")
+    gate, at_gate = threading.Event(), threading.Event()
+    half_gate = ModuleType("half_gate")
+    half_gate.pass_it = lambda: (at_gate.set(), gate.wait(60))
+    monkeypatch.setitem(sys.modules, "half_gate", half_gate)
+    monkeypatch.syspath_prepend(tmp_path)
+    wait = importlib.import_module
+    with ThreadPoolExecutor(1) as pool:
+        imported = pool.submit(wait, "half_imported")
+        assert at_gate.wait(60)
+        monkeypatch.setattr(importlib, "import_module", lambda name: (gate.set(), wait(name))[1])
+        try:
+            assert named("half_imported:Late") is imported.result(60).Late
+        finally:
+            gate.set()
+    forget()
+    del sys.modules["half_imported"]
