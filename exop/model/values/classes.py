@@ -250,7 +250,9 @@ _LONGEST: Final = 500
 def _module(name: str) -> ModuleType | None:
     """Return a module if it is loaded; if another thread is importing it, wait until it is complete."""
     found = sys.modules.get(name)
-    if getattr(getattr(found, "__spec__", None), "_initializing", False):
+    # From the dict: a module may compute its attributes.
+    facts = vars(ModuleType)["__dict__"].__get__(found) if issubclass(type(found), ModuleType) else {}
+    if getattr(facts.get("__spec__"), "_initializing", False):
         importlib.import_module(name)  # it is there already: this waits for the other thread
     return found
 
