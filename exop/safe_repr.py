@@ -97,7 +97,7 @@ def traceback_of(error: BaseException, without: type[BaseException] | None = Non
     try:
         text = _formatted(error, without) if _is_small(error) else _alone(error)
     except BaseException as problem:  # noqa: BLE001 (whatever the classes in the chain do)
-        _let_interrupts_pass(problem)
+        _let_interrupts_pass(problem, lambda: _formatted(error, without))
         text = _alone(error)
     if len(text) > TRACEBACK:  # the middle of a long one tells the least
         half = TRACEBACK // 2
@@ -131,15 +131,27 @@ def _called(text_of: Callable[[object], str], thing: object, most: int, otherwis
     try:
         text = str.__str__(text_of(thing))  # it may be of a subclass of str with its own methods
     except BaseException as problem:  # noqa: BLE001 (whatever the class does)
-        _let_interrupts_pass(problem)
+        _let_interrupts_pass(problem, lambda: text_of(thing))
         return f"{otherwise}(its {text_of.__name__}() raised {class_of(problem)})"
     return clean(text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)")
 
 
-def _let_interrupts_pass(problem: BaseException) -> None:
-    """Raise a possible Ctrl-C of the user, which only the main thread receives."""
+def _let_interrupts_pass(problem: BaseException, again: Callable[[], object]) -> None:
+    """Raise a Ctrl-C of the user, which only the main thread receives: in another one, *again()* does not raise it."""
     if issubclass(type(problem), KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-        raise problem
+        raised = list[BaseException]()
+
+        def called() -> None:
+            try:
+                again()
+            except BaseException as own:  # noqa: BLE001 (whatever the class does)
+                raised.append(own)
+
+        thread = threading.Thread(target=called)
+        thread.start()
+        thread.join()
+        if not (raised and issubclass(type(raised[0]), KeyboardInterrupt)):
+            raise problem
 
 
 def _formatted(error: BaseException, without: type[BaseException] | None) -> str:

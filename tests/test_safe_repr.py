@@ -1,5 +1,7 @@
 """Objects and exceptions of user code as text: whatever their classes do, the text is made, bounded and printable."""
 
+import signal
+
 import pytest
 
 from bench.exceptions import HOSTILE
@@ -44,15 +46,34 @@ def test_what_cannot_be_shown_is_told():
     assert safe_repr(HOSTILE["closed"]()) == "Closed (its repr() raised SystemExit)"
 
 
-def test_an_interrupt_of_the_main_thread_passes():
-    """Ctrl-C while a text is made is the user's, and not the object's."""
+class Interrupted(Exception):
+    """Has a text unless Ctrl-C is pressed meanwhile, or never has one."""
 
-    class Interrupted:
-        def __repr__(self) -> str:
+    def __init__(self, *, always: bool) -> None:
+        self.always, self.calls = always, 0
+
+    def __str__(self) -> str:
+        self.calls += 1
+        if self.always:
             raise KeyboardInterrupt
+        if self.calls == 1:
+            signal.raise_signal(signal.SIGINT)
+        return "its text"
 
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("text_of", [safe_repr, error_text])
+def test_an_interrupt_of_the_main_thread_passes(text_of):
+    """Ctrl-C while a text is made is the user's, and not the object's."""
     with pytest.raises(KeyboardInterrupt):
-        safe_repr(Interrupted())
+        text_of(Interrupted(always=False))
+
+
+@pytest.mark.parametrize("text_of", [safe_repr, error_text, traceback_of])
+def test_an_interrupt_that_a_class_raises_itself_does_not_end_who_looks(text_of):
+    """It is told as every other error of the class."""
+    assert "Interrupted" in text_of(Interrupted(always=True))
 
 
 def test_control_characters_are_escaped():

@@ -77,7 +77,8 @@ def disturb(platform, made, name, action, which):
         elif action == "settle":
             platform.wiring.rebind(deployment, timeout=PATIENCE)
         elif action == "look":
-            platform.status(name)
+            for look in (platform.status, platform.metrics) * 10:
+                look(name)
     except LifecycleError:
         return  # it was in no state for this
     except ExopError as refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from copy import copy
 from math import floor, inf
 from operator import itemgetter
@@ -37,9 +37,12 @@ class Panes:
     def __bool__(self) -> bool:
         return bool(self._order)
 
+    def __len__(self) -> int:
+        return sum(map(len, list(self._panes.values())))
+
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the items in the order of their arrival."""
-        rows = sorted((row for pane in self._panes.values() for row in pane), key=itemgetter(0))
+        """Iterate over the items in the order of their arrival; other threads may look, too."""
+        rows = sorted((row for pane in list(self._panes.values()) for row in pane), key=itemgetter(0))
         return (item for _, _, item in rows)
 
     def last_of(self, moment: float) -> int:
@@ -218,6 +221,11 @@ class PortWindow:
         found = self.before.held()
         known = set(map(id, found))
         return [*found, *(item for item in own if id(item) not in known)]
+
+    def count(self) -> int:
+        """Return the number of items in the windows."""
+        own: Sized = self.items if self.time is None else self.panes
+        return len(own if self.before is None else self.held())
 
     def all_late(self) -> int:
         """Return the number of items that arrived after their last window was due."""

@@ -125,9 +125,9 @@ class WindowChannel(Channel):
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return the numbers of items stored, late, accepted and evicted (delivered a last time) over all ports."""
-        windows = self.windows.values()
-        held, late = sum(len(window.held()) for window in windows), sum(window.all_late() for window in windows)
-        taken = sum(self._taken[port] for port in self.windows)
+        windows = dict(self.windows)
+        held, late = (sum(map(count, windows.values())) for count in (PortWindow.count, PortWindow.all_late))
+        taken = sum(self._taken[port] for port in windows)
         return {"items": held, "late": late, "taken": taken, "evicted": taken - late - held}
 
     def capture(self) -> Mapping[str, Any]:

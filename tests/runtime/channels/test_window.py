@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import sys
+import threading
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -321,3 +323,30 @@ def test_a_window_is_a_list():
     window = Window([1, 2])
     window.evict(5)
     assert list(itertools.chain(window)) == []
+
+
+def test_its_size_is_known_while_items_enter_and_windows_close():
+    """Whoever looks is in another thread than who pushes."""
+    channel = WindowChannel("w", seconds=100, slide=5, time="t")
+    entry = joined(channel, Log())
+    done = threading.Event()
+
+    def push() -> None:
+        for number in range(20_000):
+            entry.push(At(number))
+            if number % 200 == 0:
+                entry.control(Punctuation(number))
+        done.set()
+
+    pushing = threading.Thread(target=push)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        pushing.start()
+        while not done.is_set():
+            assert channel.metrics()["items"] <= 400
+            assert len(channel.read("Log.item")) <= 400
+    finally:
+        sys.setswitchinterval(interval)
+        pushing.join()
+    assert channel.metrics()["items"] == len(channel.read(next(iter(channel.windows))))
