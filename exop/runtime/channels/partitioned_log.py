@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -55,12 +56,15 @@ class PartitionedLogChannel(LoggingChannel):
         folder = self._path or self.home
         if folder is None:
             return
-        there = len([*folder.glob(f"{_PART}*")]) if folder.is_dir() else 0
-        if there not in (0, len(self._parts)):
-            raise MeshError(
-                f"the channel {self.name!r} has {len(self._parts)} partitions, and the log in {folder} has {there}; "
-                f"give partitions={there}, or another path"
-            )
+        there = [*folder.glob(f"{_PART}*")] if folder.is_dir() else []
+        if len(there) not in (0, len(self._parts)):
+            if any(map(_end, there)):
+                raise MeshError(
+                    f"the channel {self.name!r} has {len(self._parts)} partitions, and the log in {folder} has "
+                    f"{len(there)}; give partitions={len(there)}, or another path"
+                )
+            for one in there:  # its first opening was cut short
+                shutil.rmtree(one)
         with ExitStack() as undo:
             for number, part in enumerate(self._parts):
                 part.home = folder / f"{_PART}{number:05d}"
@@ -157,3 +161,13 @@ class PartitionedLogChannel(LoggingChannel):
 
 #: The prefix of the folders of partitions.
 _PART = "partition-"
+
+
+def _end(folder: Path) -> int:
+    """Return the offset of the next row of a partition on disk."""
+    part = LogChannel(folder.name, path=folder)
+    part.open()
+    try:
+        return part.end
+    finally:
+        part.close()

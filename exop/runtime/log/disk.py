@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import deque
@@ -326,7 +327,9 @@ class DiskLog:
             if broken:
                 self._broken = f"{problem.strerror}; {_CURE}"
             failed = f"the log {self.folder} could not be {done}: {problem.strerror or problem}"
-            cure = _CURE if broken else "its content is unchanged; make room there, or make it usable, and try again"
+            many = problem.errno in (errno.EMFILE, errno.ENFILE)
+            repair = "raise the limit of open files (ulimit -n)" if many else "make room there, or make it usable"
+            cure = _CURE if broken else f"its content is unchanged; {repair}, and try again"
             raise StateError(f"{failed}; {cure}") from problem
 
 

@@ -1,5 +1,7 @@
 """The log in partitions: each key's rows in order in one of them, offsets that survive, rows elided for an engine."""
 
+import errno
+
 import pyarrow as pa
 import pytest
 
@@ -10,6 +12,7 @@ from exop.runtime.channels.partitioned_log import PartitionedLogChannel
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import Position
 from exop.runtime.log.reader import LogReader
+from exop.runtime.log.segment import Files
 from tests.runtime.rig import Log, joined
 
 
@@ -116,9 +119,33 @@ def test_a_batch_with_a_row_that_cannot_be_stored_is_refused_by_all_partitions(t
 
 def test_the_number_of_partitions_is_fixed(tmp_path):
     """The error names both numbers."""
-    opened(tmp_path, partitions=3).close()
+    channel = opened(tmp_path, partitions=3)
+    joined(channel, Log()).push({"key": 7})
+    channel.close()
     with pytest.raises(MeshError, match=r"has 4 partitions, and the log in .* has 3; give partitions=3"):
         opened(tmp_path, partitions=4)
+
+
+@pytest.mark.parametrize("cut", range(1, 4))
+def test_a_first_opening_that_was_cut_short_is_repeated(tmp_path, monkeypatch, cut):
+    """After an error the message tells what helps; after a kill, which leaves the same folders, nothing is needed."""
+    names, begun = Files.names, []
+
+    def limited(files, folder):
+        found = names(files, folder)
+        begun.append(folder)
+        if len(begun) > cut:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return found
+
+    with monkeypatch.context() as limit:
+        limit.setattr(Files, "names", limited)
+        with pytest.raises(StateError, match=r"raise the limit of open files \(ulimit -n\)"):
+            opened(tmp_path)
+    channel = opened(tmp_path)
+    joined(channel, Log()).push_batch([{"key": number} for number in range(20)])
+    channel.close()
+    assert sorted(row["key"] for rows in parts(opened(tmp_path)) for row in rows) == [*range(20)]
 
 
 def test_an_engine_gets_the_folders_of_a_log_on_disk_only(tmp_path):
