@@ -72,6 +72,8 @@ class UnknownName(MeshError):
         offered = self.facts["kind"] in ("slet", "kind")
         if offered and plugin in _PLUGINS and not any(name.startswith(plugin) for name in known):
             return f"{message}; run `pip install exop-{plugin}`"
+        if self.facts["kind"] == "peer" and not known:
+            return f"{message}; `exop connect URI` links it with one"
         return f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
 
 

@@ -142,9 +142,10 @@ class Platform(Management[Plan]):
             self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in stored})
             if self._control:  # before the applications start: clients can see the progress
                 self._serve()
-            if self._listen is not None or self._peers or self._announce:
+            peers = {**(store.peers() if store is not None else {}), **self._peers}
+            if self._listen is not None or peers or self._announce or self._hosts.exchange.machines:
                 remoting = self.remoting
-                for peer, uri in self._peers.items():
+                for peer, uri in peers.items():
                     remoting.add(peer, uri)
             if self._hosts.exchange.machines:  # when the peers are known: its fragments are connected to them
                 self._hosts.exchange.start()

@@ -64,7 +64,7 @@ look   looking     describe slets
 look   looking     services
 look   monitoring  metrics health
 look   looking     mesh history
-host   hosting     peers connect discover drain resolve adopt accept
+host   hosting     peers connect disconnect discover drain resolve adopt accept
 change applying    plan apply
 change editing     replace rollback configure rewire add move suspend resume
 look   items       memento.show

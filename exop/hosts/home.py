@@ -257,7 +257,9 @@ class Home:
         try:
             if host != self.name:
                 self._links()[host].call("fragment", application=application)
-        except UnknownName:
+        except UnknownName as problem:
+            if problem.facts["kind"] != "fragment":  # no link to the host is known
+                raise
             return True
         except RemotingError:
             return False  # it is away, which the change tells

@@ -13,7 +13,7 @@ from exop import Application
 from exop.cli.peers import Found
 from exop.cli.status_text import attention_lines
 from exop.cli.view import Rates
-from exop.errors import ComponentFailed, MessageTooLarge, PeerUnreachable, PlanError
+from exop.errors import ComponentFailed, MessageTooLarge, PeerUnreachable, PlanError, UnknownName
 from exop.hosts import federation
 from exop.hosts.federation import Federation
 from exop.hosts.fragment_change import FragmentChange
@@ -134,6 +134,29 @@ def test_all_hosts_restart(tmp_path: Path):
         goes_on(b)
         assert a.remove("app", PATIENCE)
         assert a.applications() == b.applications() == []
+
+
+def test_a_link_is_made_again_at_every_start(tmp_path: Path):
+    """What spans it goes on; of a link that was forgotten, the error names the peer, and its cure brings all back."""
+    with platform("b", state=tmp_path / "b") as b:
+        with platform("a", state=tmp_path / "a") as a:
+            assert a.connect_peer("inproc:b")["peer"] == "b"
+            a.apply(counting("b", every=0.1))
+            goes_on(b)
+            a.checkpoint("app")
+        with platform("a", state=tmp_path / "a") as a:
+            assert not a.failed_to_restart
+            goes_on(b)
+            a.forget_peer("b")
+            with pytest.raises(UnknownName, match="no peer 'b'"):
+                a.forget_peer("b")
+            a.checkpoint("app")
+        with platform("a", state=tmp_path / "a", listen=None) as a:
+            assert "no peer 'b'; `exop connect URI` links it" in str(a.failed_to_restart["app"])
+            a.connect_peer("inproc:b")
+            a.restart("app")
+            goes_on(b)
+            assert a.remove("app", PATIENCE)
 
 
 def test_a_host_that_is_away_removes_its_fragment_later():

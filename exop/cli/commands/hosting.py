@@ -39,20 +39,34 @@ def peers(*, where: Where = Where(), json: Json = False) -> int:
 
 
 def connect(uri: str, /, name: str | None = None, *, where: Where = Where(), json: Json = False) -> int:
-    """Link a platform with the platform at URI; the link reconnects by itself until the platform stops.
+    """Link a platform with the platform at URI; the link reconnects by itself.
 
-    To link them at every start, give `exop serve` the option --peer NAME=URI.
+    A platform with a state directory links itself again at every start, until `exop disconnect`.
 
-    Example: `exop connect tls://10.0.0.7:7700 --on a`
+    Example: `exop connect tls://b@10.0.0.7:7700 --on a`
 
     Args:
-        uri: The address at which the other platform listens: tls://HOST:PORT, or tcp://127.0.0.1:PORT on this host.
+        uri: The address at which the other platform listens: tls://HOST:PORT, or tcp://NAME@127.0.0.1:PORT on this host.
         name: The name that the platform there must have.
     """
     with the_platform(where) as platform:
         found = platform.connect_peer(uri, name)
         text = f"{platform.name} is linked with {found['peer']} at {uri}"
     return answer(found, text, json=json)
+
+
+def disconnect(peer: str, /, *, where: Where = Where(), json: Json = False) -> int:
+    """Do not link a platform with PEER at its next start; the link itself stays until the platform stops.
+
+    Example: `exop disconnect b --on a`
+
+    Args:
+        peer: The name of a platform that was linked by `exop connect`.
+    """
+    with the_platform(where) as platform:
+        platform.forget_peer(peer)
+        text = f"{platform.name} does not link itself with {peer} any more at its next start"
+    return answer({"peer": peer}, text, json=json)
 
 
 def discover(

@@ -61,12 +61,29 @@ class Hosting:
     def connect_peer(self, uri: str, name: str | None = None) -> dict[str, Any]:
         """Link the platform with the platform at *uri*, which must be called *name*, if given. Return the peer.
 
+        A platform with a state directory links itself again at every start.
+
         Raises:
             PeerUnreachable: no platform answers at the address.
             PeerRefused: the platform there has another name, or refuses this one.
         """
         peer = self.remoting.connect(uri, name).peer
+        if self._applications.store is not None:
+            self._applications.store.remember_peer(peer, uri)
         return next(one for one in self.remoting.status() if one["peer"] == peer)
+
+    @operation
+    def forget_peer(self, name: str) -> None:
+        """Do not link the platform with a peer at the next start; the link itself stays until the platform stops.
+
+        Raises:
+            UnknownName: no `connect_peer` with the peer is stored.
+        """
+        store = self._applications.store
+        known = store.peers() if store is not None else {}
+        if store is None or name not in known:
+            raise UnknownName(place=f"the state directory of {self.name!r}", kind="peer", name=name, known=known)
+        store.remember_peer(name, None)
 
     @operation(patience=LONG, long=True)
     def discover(self, seconds: float = LISTEN) -> list[dict[str, Any]]:

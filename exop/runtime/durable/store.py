@@ -264,6 +264,17 @@ class Store:
         """Return the plugins that were loaded from folders."""
         return {name: Path(folder) for name, folder in self.database.rows("SELECT name, folder FROM plugins")}
 
+    def remember_peer(self, name: str, address: str | None) -> None:
+        """Store the address of a peer, for the next start; `None` forgets the peer."""
+        with self.database.transaction(sealed=False) as database:
+            database.execute("DELETE FROM peers WHERE name = ?", (name,))
+            if address is not None:
+                database.execute("INSERT INTO peers VALUES (?, ?)", (name, address))
+
+    def peers(self) -> dict[str, str]:
+        """Return the addresses of the peers by their names."""
+        return dict(self.database.rows("SELECT name, address FROM peers"))
+
     def applications(self) -> list[StoredApplication]:
         """Return all applications by name; one with damaged rows counts as active, so that its damage is reported."""
         found = {}
