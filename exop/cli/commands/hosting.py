@@ -46,7 +46,7 @@ def connect(uri: str, /, name: str | None = None, *, where: Where = Where(), jso
     Example: `exop connect tls://b@10.0.0.7:7700 --on a`
 
     Args:
-        uri: The address at which the other platform listens: tls://HOST:PORT, or tcp://NAME@127.0.0.1:PORT on this host.
+        uri: The address at which the other platform listens: tls://HOST:PORT; on this host tcp://NAME@127.0.0.1:PORT.
         name: The name that the platform there must have.
     """
     with the_platform(where) as platform:
