@@ -140,8 +140,8 @@ _CELLS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
     "out/s": ("out_per_s", "{:,.0f}".format),
     "rate/s": ("per_s", "{:,.0f}".format),
     "busy": ("busy", "~{:.0%}".format),
-    "p50 ms": ("p50_ms", "~{:.3g}".format),
-    "p99 ms": ("p99_ms", "~{:.3g}".format),
+    "p50 ms": ("p50_ms", lambda value: f"~{number(value)}"),
+    "p99 ms": ("p99_ms", lambda value: f"~{number(value)}"),
     "queued": ("queued", number),
     "errors": ("errors", number),
     "dead": ("dead_letters", number),
@@ -181,7 +181,7 @@ def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
     nodes = [(cells(row, head), row["state"] in ("failed", "suspended")) for row in section["nodes"]]
     connectors = []
     for one in section["connectors"]:
-        late = "" if one["lag_s"] is None else f"{one['lag_s']:.3g}"
+        late = "" if one["lag_s"] is None else number(one["lag_s"])
         row = [one["channel"], one["peer"], one["state"], number(one["lag"]), late, number(one["credit"])]
         connectors.append((row, one["state"] != "connected"))
     of_connectors = ("connector", "peer", "state", "lag", "lag s", "credit")

@@ -63,7 +63,7 @@ def _nodes(nodes: Mapping[str, Any]) -> str:
         figures = node.get("metrics", node)
         counts = [f"{'~' * (key == 'busy_s')}{_number(figures[key])}" for key in _COUNTS.values()]
         times = figures["latency_ms"] or figures["service_ms"]
-        quantiles = [f"~{times[one]:.3g}" if one in times else "" for one in ("p50", "p99")]
+        quantiles = [f"~{_number(times[one])}" if one in times else "" for one in ("p50", "p99")]
         rows.append([name, node.get("state", ""), node.get("slet", ""), *counts, *quantiles])
     return _table(("node", "state", "slet", *_COUNTS, "p50 ms", "p99 ms"), rows)
 
@@ -95,7 +95,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def _number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def html_text(text: str) -> str:

@@ -12,7 +12,7 @@ from exop.cli.options import Bounds, Json, Request, Where, check_seconds
 from exop.cli.outcome import changed_facts
 from exop.cli.peers import split, the_platform
 from exop.cli.report import say
-from exop.cli.text import answer, columns, number
+from exop.cli.text import answer, columns, number, pause
 from exop.errors import BuilderError, ExopError
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.nodes import DIRECT
@@ -298,7 +298,7 @@ def peers_text(found: list[dict[str, Any]]) -> str:
         return "no peers; `exop connect URI` links the platform with another one, `exop discover` lists those nearby"
     rows, connectors, problems = [], [], []
     for one in found:
-        trip = "" if one.get("round_trip_ms") is None else f"{one['round_trip_ms']:.3g} ms"
+        trip = "" if one.get("round_trip_ms") is None else pause(one["round_trip_ms"])
         rows.append((one["peer"], one["state"], one["address"], one.get("role") or "", trip, one.get("problem", "")))
         for row in one.get("connectors", ()):
             counts = (number(row[key]) for key in ("events", "lag", "credit"))

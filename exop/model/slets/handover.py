@@ -92,7 +92,8 @@ def _way(before: Node, after: Node) -> HandOver:
     if old is None:
         return HandOver("no state", lambda _: new() if new else None)
     if new is None:
-        raise MementoError(node=before.name, old=old.__name__, new=after.slet.name, problem="it keeps no state")
+        facts = {"node": before.name, "old": old.__name__, "new": after.slet.name, "cure": ""}
+        raise MementoError(**facts, problem="it keeps no state")
     restores = getattr(after.slet.factory, "restores", None)
     if restores is not None and (problem := restores(before, after)):
         facts = {"node": before.name, "old": before.slet.name, "new": after.slet.name, "problem": problem}

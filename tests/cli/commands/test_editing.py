@@ -188,7 +188,7 @@ def test_bad_input(line):
         ("replace", "line.tag", "shout"): "'shout' names no slet; write PLUGIN:NAME",
         ("replace", "line.tag", "./nothing.py:shout"): "nothing.py does not exist",
         ("replace", "line.tag", "out.py"): "does not exist",
-        ("replace", "line.tag", "line:forgetful"): "it keeps no state",
+        ("replace", "line.tag", "line:forgetful"): "it keeps no state; replace tag with lose_state=True",
         ("replace", "line.tag", "line:shout", "--rebuild", "log"): "the state cannot be rebuilt from a log",
         ("replace", "line.tag", "line:shout", "lable=B"): "has no setting 'lable'; did you mean 'label'?",
         ("replace", "line.tag", "line:shout", "lose_state=1"): "--lose-state",
