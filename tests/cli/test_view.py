@@ -84,8 +84,8 @@ def test_rates_are_those_between_two_statuses():
     assert source == ["source", "active", "", "1,234,567", "1,234,567", "", "0", "", ""]
     assert half == ["half", "active", *["1,234,567"] * 3, "~25%", "7", "~0.25", "~2.5"]
     assert sink[2:4] == ["1,234,567", ""]
-    slow = {"metrics": {**status(1.0, 1)["nodes"]["sink"]["metrics"], "latency_ms": {"p50": 3761.2, "p99": 37_612.0}}}
-    assert cells(Rates().section(status(1.0, 1, slow))["nodes"][2], RUN)[-2:] == ["~3,761", "~37,612"]
+    slow = {**Rates().section(status(1.0, 1))["nodes"][1], "p50_ms": 3761.2, "p99_ms": 37_612.0}
+    assert cells(slow, RUN)[-2:] == ["~3,761", "~37,612"]
 
 
 def test_an_application_that_begins_anew_begins_at_zero():
