@@ -66,6 +66,14 @@ class Where:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class Call(Where):
+    """The options of a command that calls one platform: which one, and the format of the answer."""
+
+    json: Json = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class Request(Where):
     """The options of a command that changes an application: the platform, a dry run, and the format of the answer.
 

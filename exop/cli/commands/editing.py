@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from exop.cli.options import Json, Proof, Request, Succession, Trigger, Where
+from exop.cli.options import Call, Proof, Request, Succession, Trigger
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
@@ -150,7 +150,7 @@ def remove(app: str, /, *, request: Request = Request()) -> int:
     return answer({"application": found.application, "removed": True, "left": left}, text, json=request.json)
 
 
-def end(app: str, /, *, wait: bool = False, where: Where = Where(), json: Json = False) -> int:
+def end(app: str, /, *, wait: bool = False, call: Call = Call()) -> int:
     """End the sources of a running application; items in flight are still processed.
 
     Example: `exop end app --wait`
@@ -159,7 +159,7 @@ def end(app: str, /, *, wait: bool = False, where: Where = Where(), json: Json =
         app: The name of the application.
         wait: Return when all items have been processed.
     """
-    with find_application(app, where) as found:
+    with find_application(app, call) as found:
         found.check_whole(app)
         found.platform.end(found.application)
         done = "its sources end, items in flight are processed"
@@ -169,10 +169,10 @@ def end(app: str, /, *, wait: bool = False, where: Where = Where(), json: Json =
                 found.platform.wait(found.application)
             except (UnknownName, PeerUnreachable):  # `exop run` ends after it has printed its report
                 done = "ended, and its platform has left"
-        return _done(found.application, done, json=json)
+        return _done(found.application, done, json=call.json)
 
 
-def resume(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def resume(node: str, /, *, call: Call = Call()) -> int:
     """Resume a suspended node, which first retries the item on which it was suspended.
 
     An application that could not be restarted with its platform is started now. The exit code is 1 if the item fails
@@ -183,26 +183,26 @@ def resume(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
     Args:
         node: APP.NODE; APP for an application that is down.
     """
-    with find_application(node, where) as found:
+    with find_application(node, call) as found:
         if not found.node and found.application in found.platform.status()["failed_to_restart"]:
             found.platform.restart(found.application)
-            return _done(found.application, "started again", json=json)
+            return _done(found.application, "started again", json=call.json)
         place = found.check_node()
         before = found.node_status()
         if before["state"] == "active":
-            return _done(place, "it is not suspended: nothing to do", json=json)
+            return _done(place, "it is not suspended: nothing to do", json=call.json)
         found.platform.resume(found.application, found.node)
         if (again := _failed_again(found, before)) is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
             raise Failure(ComponentFailed(node=place, phase="retrying its item", problem=problem))
-        return _done(place, "resumed", json=json)
+        return _done(place, "resumed", json=call.json)
 
 
 def _done(place: str, done: str, *, json: bool) -> int:
     return answer({"target": place, "done": done}, f"{place}: {done}", json=json)
 
 
-def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), json: Json = False) -> int:
+def rollback(node: str, /, *, abandon: bool = False, call: Call = Call()) -> int:
     """Switch a node back to its previous slet, which `exop replace … --keep 60s` has kept running.
 
     The previous slet has processed the same items as its replacement, so that its state is current. No item is lost,
@@ -215,7 +215,7 @@ def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), jso
         node: APP.NODE; APP with --abandon.
         abandon: Cancel the trial of the application APP (--shadow); the old slets keep running.
     """
-    with find_application(node, where) as found:
+    with find_application(node, call) as found:
         application = found.application
         if abandon and found.node:
             raise BuilderError(f"a trial belongs to a whole change; write exop rollback --abandon {application}")
@@ -223,7 +223,7 @@ def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), jso
             raise BuilderError(f"{application}: no trial is in progress; `exop describe {application}` shows trials")
         if abandon:
             text = f"{application}: the trial is cancelled, the old slets keep running"
-            return answer({"application": application, "abandoned": True}, text, json=json)
+            return answer({"application": application, "abandoned": True}, text, json=call.json)
         found.check_node()
         kept = found.node in found.platform.status(found.application).get("kept", {})
         try:
@@ -233,7 +233,7 @@ def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), jso
                 raise
             raise Failure(error) from error
     runs = f"revision {changed.revision} runs, with the predecessor of {found.node}"
-    return answer(changed_facts(changed), f"{changed.application}: {runs}{paused(changed.paused_ms)}", json=json)
+    return answer(changed_facts(changed), f"{changed.application}: {runs}{paused(changed.paused_ms)}", json=call.json)
 
 
 def edit_node(target: str, edit: dict[str, Any], request: Request, proof: Proof = Proof()) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from exop.cli.options import Bounds, Json, Request, Where, check_seconds
+from exop.cli.options import Bounds, Call, Json, Request, check_seconds
 from exop.cli.outcome import changed_facts
 from exop.cli.peers import split, the_platform
 from exop.cli.report import say
@@ -26,19 +26,19 @@ Days: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lte=36_500))]
 _CERTS: Final = Path("certs")
 
 
-def peers(*, where: Where = Where(), json: Json = False) -> int:
+def peers(*, call: Call = Call()) -> int:
     """List the peers of a platform: state, address, role, round trip, and the remote connectors with credits and lag.
 
     Lag: the items that the receiver has not acknowledged yet. Credit: the items that it still accepts.
 
     Example: `exop peers --on a --json`
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         found = platform.peers()
-    return answer(found, lambda: peers_text(found), json=json)
+    return answer(found, lambda: peers_text(found), json=call.json)
 
 
-def connect(uri: str, /, name: str | None = None, *, where: Where = Where(), json: Json = False) -> int:
+def connect(uri: str, /, name: str | None = None, *, call: Call = Call()) -> int:
     """Link a platform with the platform at URI; the link reconnects by itself until the platform stops.
 
     To link them at every start, give `exop serve` the option --peer NAME=URI.
@@ -49,15 +49,13 @@ def connect(uri: str, /, name: str | None = None, *, where: Where = Where(), jso
         uri: The address at which the other platform listens: tls://HOST:PORT, or tcp://127.0.0.1:PORT on this host.
         name: The name that the platform there must have.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         found = platform.connect_peer(uri, name)
         text = f"{platform.name} is linked with {found['peer']} at {uri}"
-    return answer(found, text, json=json)
+    return answer(found, text, json=call.json)
 
 
-def discover(
-    *, seconds: Annotated[float, Parameter(validator=check_seconds)] = 3.0, where: Where = Where(), json: Json = False
-) -> int:
+def discover(*, seconds: Annotated[float, Parameter(validator=check_seconds)] = 3.0, call: Call = Call()) -> int:
     """List the platforms that announce themselves on the local network, and whether the platform can use them.
 
     A platform is usable if both have certificates of the same authority; for the others, the reason is shown.
@@ -67,20 +65,15 @@ def discover(
     Args:
         seconds: Seconds to listen for announcements; 3 by default.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         found = platform.discover(seconds)
     rows = [(one["name"], one["uri"], one["exop"], one["state"], one["problem"]) for one in found]
     none = "no platform announces itself here; `exop serve --announce` does"
-    return answer(found, columns(("name", "address", "exop", "state", ""), rows) if rows else none, json=json)
+    return answer(found, columns(("name", "address", "exop", "state", ""), rows) if rows else none, json=call.json)
 
 
 def resolve(
-    app: str,
-    /,
-    *,
-    commit: Annotated[bool, Parameter(name="--commit", negative="--abort")],
-    where: Where = Where(),
-    json: Json = False,
+    app: str, /, *, commit: Annotated[bool, Parameter(name="--commit", negative="--abort")], call: Call = Call()
 ) -> int:
     """Settle a change over several hosts that is in doubt on one of them, because its home does not return.
 
@@ -93,13 +86,13 @@ def resolve(
         app: The name of the application.
         commit: Commit the change, or abort it: as the home decided.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         platform.resolve(app, commit=commit)
         text = f"{app}: the change is {'committed' if commit else 'aborted'} on {platform.name}"
-    return answer({"application": app, "commit": commit}, text, json=json)
+    return answer({"application": app, "commit": commit}, text, json=call.json)
 
 
-def adopt(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def adopt(app: str, /, *, call: Call = Call()) -> int:
     """Make a platform the home of an application whose home is gone for good.
 
     The last committed mesh is put into force. What ran at the former home begins anew, without its state. Plans of the
@@ -110,13 +103,13 @@ def adopt(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
     Args:
         app: The name of the application, of which the platform runs a part.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         revision = platform.adopt(app)
         text = f"{app}: {platform.name} is its home now, revision {revision}"
-    return answer({"application": app, "revision": revision}, text, json=json)
+    return answer({"application": app, "revision": revision}, text, json=call.json)
 
 
-def accept(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def accept(app: str, /, *, call: Call = Call()) -> int:
     """Let an application go on after a host has returned without its state; what the host has lost stays lost.
 
     Give the command at the home: a part of the application that a host has lost begins anew there, without state, and
@@ -128,11 +121,11 @@ def accept(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
     Args:
         app: APP, or APP.OUTBOX, as `exop peers` shows it.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         application, outbox = split(app, platform.applications())
         found = platform.accept_loss(application or app, outbox)
     text = f"{application}: goes on without what is lost: {', '.join(found)}"
-    return answer({"application": application, "accepted": found}, text, json=json)
+    return answer({"application": application, "accepted": found}, text, json=call.json)
 
 
 def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), request: Request = Request()) -> int:
