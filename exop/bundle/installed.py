@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from exop.bundle.manifest import Manifest
 from exop.bundle.modules import Code, Sources
@@ -49,12 +49,7 @@ class BundleContext:
 
     def register(self, manifest: Manifest, code: Code) -> list[Registration]:
         """Register a bundle, its slets and its channel kinds, with the properties that its manifest gives."""
-        common: dict[str, Any] = {
-            **manifest.properties,
-            HOST: self.name,
-            ORIGIN: manifest.key,
-            VERSION: str(manifest.version),
-        }
+        common = {**manifest.properties, HOST: self.name, ORIGIN: manifest.key, VERSION: str(manifest.version)}
         made = [self.registry.register(BUNDLE, manifest, {**common, KIND: "bundle", NAME: manifest.name})]
         for slet in code.slets:
             spec = spec_of(slet).of(manifest.key)

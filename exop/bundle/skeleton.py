@@ -82,7 +82,7 @@ def _taken(name: str, script: Path) -> tuple[str, list[str]]:
         raise BundleError(bundle=name, problem=f"cannot be made of {script}: it defines no slet", cure=cure)
     pieces = [f'"""The slets of {script.name}."""']
     lines = text.splitlines()
-    for part in needed(statements_of(tree), slets):
+    for part in needed(statements_of(text), slets):
         first = min([part.node.lineno, *(one.lineno for one in getattr(part.node, "decorator_list", ()))])
         gap = "\n\n" if isinstance(part.node, (ast.FunctionDef, ast.ClassDef)) else ""
         pieces.append(gap + "\n".join(lines[first - 1 : part.node.end_lineno]))

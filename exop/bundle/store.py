@@ -189,10 +189,6 @@ class BundleStore:
         with _written(self.folder):
             replace_file(DISK, self.folder / _STARTED, json.dumps(dict(started), indent=2).encode())
 
-    def started(self) -> dict[str, tuple[str, ...]]:
-        """The bundles that were started when the platform closed, each with the bundles that it imported from."""
-        return started_bundles(self.folder)
-
     def close(self) -> None:
         """Remove the folder, if it is temporary."""
         if self._temporary:
@@ -207,9 +203,8 @@ def started_bundles(folder: Path) -> dict[str, tuple[str, ...]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError, TypeError) as problem:
-        raise StateError(
-            f"{folder / _STARTED} cannot be read ({problem}); remove it, and start the bundles again"
-        ) from problem
+        cure = "remove it, and start the bundles again"
+        raise StateError(f"{folder / _STARTED} cannot be read ({problem}); {cure}") from problem
 
 
 def stored_bundles(folder: Path) -> tuple[dict[Path, Archive], dict[str, BundleError]]:
