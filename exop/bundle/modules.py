@@ -42,16 +42,17 @@ class Sources:
     digest: str
 
     def find(self, module: str) -> tuple[str, bool] | None:
-        """The file of a module (`""`: of the package itself), and whether it is a package; `None` if there is none."""
+        """The file of a module (`""`: of the package itself), and whether it is a package; `None` if there is none.
+
+        A folder with modules is a package also without the file.
+        """
         path = module.replace(".", "/")
         inside = f"{path}/__init__.py" if path else "__init__.py"
         if inside in self.files:
             return inside, True
         if path and f"{path}.py" in self.files:
             return f"{path}.py", False
-        if not path or any(file.startswith(f"{path}/") for file in self.files):
-            return "", True
-        return None
+        return (inside, True) if not path or any(file.startswith(f"{path}/") for file in self.files) else None
 
 
 @dataclass
@@ -83,8 +84,7 @@ class Namespace:
             return f"{self.name}.{name}"
         parts = name.split(".")
         for length in range(len(parts), 0, -1):
-            target = self.aliases.get(".".join(parts[:length]))
-            if target is not None:
+            if (target := self.aliases.get(".".join(parts[:length]))) is not None:
                 return ".".join([target, *parts[length:]])
         return None
 
@@ -102,8 +102,7 @@ class Namespace:
             return __import__(name, globals, locals, fromlist or (), level)
         if fromlist:
             return __import__(target, globals, locals, fromlist, 0)
-        found = importlib.import_module(target)
-        return self._head(name, found)
+        return self._head(name, importlib.import_module(target))
 
     def _head(self, name: str, found: ModuleType) -> ModuleType:
         """The module `a` that `import a.b` binds; if it belongs to no bundle, a copy of it with the bundle's `b`."""
@@ -165,13 +164,9 @@ class _Finder(MetaPathFinder):
             raise ModuleNotFoundError(f"no bundle that is loaded has the module {fullname!r}", name=fullname)
         file, is_package = found
         inside = [str(namespace.sources.folder / module.replace(".", "/"))] if is_package else None
-        if file:
-            place = str(namespace.sources.folder / file)
-            loader = _Loader(fullname, place, namespace.sources.files[file], namespace)
-            return spec_from_file_location(fullname, place, loader=loader, submodule_search_locations=inside)
-        spec = ModuleSpec(fullname, None, is_package=True)
-        spec.submodule_search_locations = inside
-        return spec
+        place = str(namespace.sources.folder / file)
+        loader = _Loader(fullname, place, namespace.sources.files.get(file, b""), namespace)
+        return spec_from_file_location(fullname, place, loader=loader, submodule_search_locations=inside)
 
 
 _finder: Final = _Finder()
@@ -183,8 +178,7 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
     Platforms of one process share the modules of the same version with the same sources.
     """
     with _lock:
-        known = _loaded.get(namespace.name)
-        if known is not None:
+        if (known := _loaded.get(namespace.name)) is not None:
             if known.sources.digest != namespace.sources.digest or known.aliases != namespace.aliases:
                 problem = "is loaded in this process with other sources, by another platform"
                 raise BundleError(bundle=bundle, problem=problem, cure="give this one another version")
@@ -206,8 +200,7 @@ def unload(namespace: Namespace) -> None:
         _loaded.pop(namespace.name, None)
         for name in [one for one in sys.modules if one == namespace.name or one.startswith(f"{namespace.name}.")]:
             del sys.modules[name]
-        root = sys.modules.get(ROOT)
-        if root is not None:
+        if (root := sys.modules.get(ROOT)) is not None:
             vars(root).pop(namespace.name.rpartition(".")[2], None)
         if not _loaded:
             sys.modules.pop(ROOT, None)

@@ -282,28 +282,25 @@ def _arrows(
             d += f" C{here.right + bend:.1f} {here.y:.1f} {end - bend:.1f} {there.y:.1f} {end:.1f} {there.y:.1f}"
             d += "" if there is stops[-1] else f" H{there.right:.1f}"
         x, y = stops[-1].left, stops[-1].y
-        yield _arrow(arrows[key], d, f"M{x - TIP:.1f} {y - 4:.1f} L{x:.1f} {y:.1f} L{x - TIP:.1f} {y + 4:.1f} z")
-        yield _caption(arrows[key], (stops[-2].right + last) / 2, (stops[-2].y + y) / 2)
+        tip = f"M{x - TIP:.1f} {y - 4:.1f} L{x:.1f} {y:.1f} L{x - TIP:.1f} {y + 4:.1f} z"
+        yield from _arrow(arrows[key], d, tip, (stops[-2].right + last) / 2, (stops[-2].y + y) / 2)
     lowest = max((place.y for place in places.values()), default=0.0) + HEIGHT / 2
     for number, (source, target) in enumerate(layout.back, 1):
         here, there, low = places[source], places[target], lowest + PASS * number - 4
         x, y = there.middle - 10, there.y + HEIGHT / 2
         d = f"M{here.middle + 10:.1f} {here.y + HEIGHT / 2:.1f} V{low:.1f} H{x:.1f} V{y + TIP - 1:.1f}"
         tip = f"M{x - 4:.1f} {y + TIP:.1f} L{x:.1f} {y:.1f} L{x + 4:.1f} {y + TIP:.1f} z"
-        yield _arrow(arrows[source, target], d, tip)
-        yield _caption(arrows[source, target], (here.middle + there.middle) / 2, low)
+        yield from _arrow(arrows[source, target], d, tip, (here.middle + there.middle) / 2, low)
 
 
-def _arrow(arrows: list[Arrow], line: str, tip: str) -> str:
+def _arrow(arrows: list[Arrow], line: str, tip: str, x: float, y: float) -> Iterator[str]:
+    """Yield the line and the tip of an arrow, and its label, centred above (*x*, *y*)."""
     dashes = ' stroke-dasharray="5 4"' if any(arrow.queued for arrow in arrows) else ""
     width = 2.6 if any(arrow.remote for arrow in arrows) else 1.3
-    return f'<path d="{line}" fill="none" stroke="#666" stroke-width="{width}"{dashes}/><path d="{tip}" fill="#666"/>'
-
-
-def _caption(arrows: list[Arrow], x: float, y: float) -> str:
+    yield f'<path d="{line}" fill="none" stroke="#666" stroke-width="{width}"{dashes}/><path d="{tip}" fill="#666"/>'
     style = 'font-size="10" fill="#555" text-anchor="middle" paint-order="stroke" stroke="#fff" stroke-width="4"'
     label = _label(arrows)
-    return f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{html_text(label)}</text>' if label else ""
+    yield f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{html_text(label)}</text>' if label else ""
 
 
 def _label(arrows: list[Arrow]) -> str:

@@ -18,6 +18,7 @@ from exop.model.items import EndOfStream
 from exop.model.slets.memento import Memento
 from exop.model.slets.slet import Slet, input_port
 from exop.runtime.dataflow.batches import as_row
+from exop.runtime.log.segment import DISK
 
 #: The table of the lots that are in the other tables.
 NOTES = "exop_lots"
@@ -263,14 +264,10 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         names = dict.fromkeys(name for row in rows for name in row)  # `from_pylist` takes those of the first row only
         table = self._table.from_pydict({name: [row.get(name) for row in rows] for name in names})
         self._parquet.write_table(table, unfinished)
-        for path in (unfinished, self.path):
-            number_of_file = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(number_of_file)
-            finally:
-                os.close(number_of_file)
-            if path is unfinished:
-                os.replace(unfinished, place)
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(place)
+        DISK.sync(self.path)
 
     def last_lot(self, run: str, place: list[str]) -> int:
         """Return the number of the last file."""
@@ -339,19 +336,14 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         """Insert the rows and the number of the lot in one transaction."""
         self.check(rows[0])  # held rows may be the first ones of another table
         execute = self._database.execute
-        execute("BEGIN IMMEDIATE")
-        try:
+        with self._database:  # commits at the end of the block, or rolls back
+            execute("BEGIN IMMEDIATE")
             for row in rows:
                 names, marks = ", ".join(map(_quoted, row)), ", ".join("?" * len(row))
                 execute(f"INSERT INTO {_quoted(self.table)} ({names}) VALUES ({marks})", tuple(row.values()))
             columns = "sink TEXT, run TEXT, number INTEGER, PRIMARY KEY (sink, run)"
             execute(f"CREATE TABLE IF NOT EXISTS {NOTES} ({columns})")
             execute(f"INSERT OR REPLACE INTO {NOTES} VALUES (?, ?, ?)", (self.table, run, number))
-            execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                execute("ROLLBACK")
-            raise
 
     def last_lot(self, run: str, place: list[str]) -> int:
         """Return the number of the last inserted lot."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from exop.cli.commands.editing import VERBS, as_edit, edit_node
 from exop.cli.commands.hosting import drain
-from exop.cli.options import Json, Load, Params, Proof, Request, Succession, Trigger, Where
+from exop.cli.options import Argument, Json, Load, Params, Proof, Request, Succession, Trigger, Where
 from exop.cli.outcome import code_is_there, show_and_make
 from exop.cli.peers import the_platform
 from exop.cli.report import say
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def apply(
     app: str,
     /,
-    *parameters: str,
+    *parameters: Argument,
     params: Params = (),
     proof: Proof = Proof(),
     request: Request = Request(),
@@ -38,7 +38,6 @@ def apply(
 
     Args:
         app: A topology file, or anything else that `exop run` takes.
-        parameters: NAME=VALUE for the builder.
     """
     proof.as_data()  # a mistake in it is reported before any platform is asked
     with the_platform(request) as platform:

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from exop.cli.options import Call, Proof, Request, Succession, Trigger
+from exop.cli.options import Call, Node, Proof, Request, Succession, Trigger
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
@@ -34,7 +34,7 @@ VERBS: Final = (*NEEDED, "suspend", "resume", "remove")
 
 
 def replace(
-    node: str,
+    node: Node,
     slet: str,
     /,
     *settings: str,
@@ -51,7 +51,6 @@ def replace(
     Example: `exop replace app.average windows:median size=100 --shadow 1000items`
 
     Args:
-        node: APP.NODE.
         slet: The new slet, PLUGIN:NAME; FOLDER:NAME for a slet of a package that the platform has loaded.
         settings: NAME=VALUE for the new slet.
     """
@@ -72,7 +71,7 @@ def configure(node: str, /, *settings: str, trigger: Trigger = Trigger(), reques
     return edit_node(node, as_edit("configure", settings, trigger=trigger), request)
 
 
-def rewire(node: str, /, *ports: str, request: Request = Request()) -> int:
+def rewire(node: Node, /, *ports: str, request: Request = Request()) -> int:
     """Connect ports of a running node, and of other nodes of its application, to other channels in one change.
 
     Items remain in their channel; a channel without any connection is drained and removed.
@@ -80,7 +79,6 @@ def rewire(node: str, /, *ports: str, request: Request = Request()) -> int:
     Example: `exop rewire app.tag out=buffer:queue,capacity=100 sink.item=buffer` inserts a queue between two nodes.
 
     Args:
-        node: APP.NODE.
         ports: PORT=CHANNEL for a channel of the mesh (`exop mesh APP` shows them), PORT=CHANNEL:KIND[,NAME=VALUE…] for
             a new one; NODE.PORT=CHANNEL for a port of another node. PORT= disconnects a port.
     """
@@ -119,13 +117,10 @@ def move(node: str, host: str, /, *also: str, proof: Proof = Proof(), request: R
     return edit_node(node, as_edit("move", (host, *also)), request, proof)
 
 
-def suspend(node: str, /, *, request: Request = Request()) -> int:
+def suspend(node: Node, /, *, request: Request = Request()) -> int:
     """Suspend a node until `exop resume`: items wait in front of it, and upstream nodes wait when queues are full.
 
     Example: `exop suspend app.average`
-
-    Args:
-        node: APP.NODE.
     """
     return edit_node(node, {"edit": "suspend"}, request)
 

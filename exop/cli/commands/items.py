@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from exop.cli.options import Call, Request, Where
+from exop.cli.options import Call, Node, Request, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import find_application
 from exop.cli.report import DONE
@@ -23,13 +23,10 @@ TRACEBACKS: Final = 5
 Form = Annotated[Literal["json", "msgpack"] | None, Parameter(name="--format")]
 
 
-def item_list(node: str, /, *, call: Call = Call()) -> int:
+def item_list(node: Node, /, *, call: Call = Call()) -> int:
     """List the failed items of a node: the one on which it is suspended, and its dead letters.
 
     Example: `exop item list app.parse`
-
-    Args:
-        node: APP.NODE.
     """
     with find_application(node, call) as found:
         place = found.check_node()
@@ -37,13 +34,12 @@ def item_list(node: str, /, *, call: Call = Call()) -> int:
     return answer(facts, lambda: "\n".join(_items(facts, place)), json=call.json)
 
 
-def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, call: Call = Call()) -> int:
+def item_export(node: Node, file: Path, /, *, dead_letter: int | None = None, call: Call = Call()) -> int:
     """Write a failed item with its memento, settings and traceback to a file, for `exop.testing.replay(FILE)`.
 
     Example: `exop item export app.parse bad.exop --dead-letter 3`
 
     Args:
-        node: APP.NODE.
         file: The file to write; it must not exist.
         dead_letter: The number of a dead letter; by default, the item on which the node is suspended.
     """
@@ -55,15 +51,12 @@ def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, cal
     return answer({"target": place, "file": str(file)}, text, json=call.json)
 
 
-def item_retry(node: str, /, *, call: Call = Call()) -> int:
+def item_retry(node: Node, /, *, call: Call = Call()) -> int:
     """Retry all dead letters of a node in their order, after the items in flight.
 
     `exop resume` retries the item on which a node is suspended.
 
     Example: `exop item retry app.parse`
-
-    Args:
-        node: APP.NODE.
     """
     with find_application(node, call) as found:
         place = found.check_node()
@@ -71,16 +64,13 @@ def item_retry(node: str, /, *, call: Call = Call()) -> int:
     return answer({"target": place, "retried": number}, f"{place}: {number} dead letters are retried", json=call.json)
 
 
-def memento_show(node: str, /, *, where: Where = Where()) -> None:
+def memento_show(node: Node, /, *, where: Where = Where()) -> None:
     """Show the state of a running or suspended node between two items, as JSON.
 
     The annotations of the memento's fields define the format of values. A value of undeclared type is written as
     {"$tag": …}, and a value that JSON cannot represent (an array or a table) as a descriptive string.
 
     Example: `exop memento show app.average`
-
-    Args:
-        node: APP.NODE.
     """
     with find_application(node, where) as found:
         found.node_status()
@@ -88,13 +78,12 @@ def memento_show(node: str, /, *, where: Where = Where()) -> None:
     print(data.decode(), end="")
 
 
-def memento_export(node: str, file: Path | None = None, /, *, form: Form = None, call: Call = Call()) -> int:
+def memento_export(node: Node, file: Path | None = None, /, *, form: Form = None, call: Call = Call()) -> int:
     """Write the state of a running node to a file: as JSON, to be edited, or as msgpack if it has arrays or tables.
 
     Example: `exop memento export app.average state.json`
 
     Args:
-        node: APP.NODE.
         file: The file to write; it must not exist. Stdout by default.
         form: The format of the file; by default JSON if it can represent the state.
     """
@@ -112,7 +101,7 @@ def memento_export(node: str, file: Path | None = None, /, *, form: Form = None,
     return answer(facts, f"the state of {node} is in {file} ({chosen}, {len(data)} bytes)", json=call.json)
 
 
-def memento_import(node: str, file: Path | None = None, /, *, request: Request = Request()) -> int:
+def memento_import(node: Node, file: Path | None = None, /, *, request: Request = Request()) -> int:
     """Make a running node continue from the state in a file that was exported, and may have been edited.
 
     The command checks the values against the fields of the memento, shows the plan, and makes the change as a whole or
@@ -121,7 +110,6 @@ def memento_import(node: str, file: Path | None = None, /, *, request: Request =
     Example: `exop memento import app.average state.json --dry-run`
 
     Args:
-        node: APP.NODE.
         file: The file; stdin by default.
     """
     try:

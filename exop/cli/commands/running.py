@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import Load, Name, OnFailure, Params, State, check_seconds
+from exop.cli.options import Argument, Load, Name, OnFailure, Params, State, check_seconds
 from exop.cli.report import DONE, FAILED, Stopping, further, say
 from exop.cli.text import pause
 from exop.cli.watch import Watch, report_failures
@@ -39,7 +39,7 @@ Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"])]
 def run(
     app: str,
     /,
-    *parameters: str,
+    *parameters: Argument,
     params: Params = (),
     state: State = None,
     name: Name = None,
@@ -62,7 +62,6 @@ def run(
     Args:
         app: A package folder with a builder (apps/linear_road), a .py file with an Application or a builder, a .toml
             topology, or the builder of an installed plugin. APP:BUILDER names one of several.
-        parameters: NAME=VALUE for the builder.
         json: Print only the report of the run on stdout, as one JSON object (see `app.run()`).
         quiet: Show neither progress nor a summary.
         on_failure: Wait for the repair of a slet that has failed, or stop; the default is to wait only on a terminal.
@@ -104,7 +103,7 @@ def run(
 def dev(
     folder: Path,
     /,
-    *parameters: str,
+    *parameters: Argument,
     params: Params = (),
     builder: str = "",
     name: Name = None,
@@ -122,7 +121,6 @@ def dev(
 
     Args:
         folder: A package folder with a builder, or a folder with a bundle.toml that names one.
-        parameters: NAME=VALUE for the builder.
         builder: The application builder, if the folder offers several.
         quiet: Show only changes, and no progress.
     """
