@@ -284,10 +284,8 @@ def place_of(error: BaseException, folder: Path) -> tuple[str, int]:
     """The innermost line of an error's traceback in *folder*; the folder itself if there is none."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
         return error.filename, error.lineno or 1
-    for frame in reversed(frames_of(error)):
-        if Path(frame.filename).is_relative_to(folder):
-            return frame.filename, frame.lineno or 1
-    return str(folder), 1
+    places = ((frame.filename, frame.lineno or 1) for frame in reversed(frames_of(error)))
+    return next((place for place in places if Path(place[0]).is_relative_to(folder)), (str(folder), 1))
 
 
 def _find(manifest: Manifest, namespace: Namespace, offer: Offer) -> Any:

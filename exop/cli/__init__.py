@@ -10,7 +10,6 @@ from typing import Final
 
 #: The exit code when the reader of the output closes the pipe (`exop services | head`).
 PIPE_CLOSED: Final = 141
-_STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,10 +45,9 @@ def open_closed_streams() -> None:
 
     A character that a stream cannot encode is printed as an escape.
     """
-    for name, mode in _STREAMS:
-        if (stream := getattr(sys, name)) is not None:
-            if mode == "w" and isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")
-            continue
-        nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is that of the closed stream
-        setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 (open until the program ends)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if (stream := getattr(sys, name)) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is that of the closed stream
+            setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 (open until the program ends)
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -314,8 +314,7 @@ def _converted(builder: Builder, given: Mapping[str, Given]) -> dict[str, Any]:
     name, settings = builder.__name__, read_settings(builder)
     try:
         for key in given:
-            if key not in settings:
-                raise UnknownName(place=f"the builder {name}", kind="parameter", name=key, known=settings)
+            entry(f"the builder {name}", "parameter", settings, key)
         if missing := [one.name for one in settings.values() if one.required and one.name not in given]:
             known = ", ".join(map(str, settings.values()))
             needs = " ".join(f"{one}=…" for one in missing)

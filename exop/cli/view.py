@@ -61,8 +61,7 @@ class Rates:
         with the events that are not acknowledged (`lag`) and those still accepted (`credit`).
         """
         name, now, totals = status["name"], status["running_s"], totals_of(status)
-        last = self._last.get((name, host))
-        if last is not None and now < last["running_s"]:
+        if (last := self._last.get((name, host))) is not None and now < last["running_s"]:
             last = None  # the application was deployed again
         self._last[name, host] = status
         span = now - (last["running_s"] if last else 0.0)

@@ -30,8 +30,7 @@ def size(mesh: Any) -> str:
 
 def as_text(text: str) -> str:
     """Text of several lines as HTML."""
-    body = "\n".join(map(html_text, text.split("\n")))
-    return f"<pre>{body}</pre>"
+    return "<pre>" + "\n".join(map(html_text, text.split("\n"))) + "</pre>"
 
 
 class Figures(dict[str, Any]):

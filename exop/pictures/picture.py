@@ -117,8 +117,7 @@ class Picture:
                     yield self._arrow(box, node.name, taken, queued)
                     continue
                 for producer, out in producers:
-                    given = "" if out == "out" else out
-                    label = " → ".join(dict.fromkeys(text for text in (given, taken) if text))
+                    label = " → ".join(dict.fromkeys(text for text in ("" if out == "out" else out, taken) if text))
                     yield self._arrow(producer.name, node.name, label, queued)
             if channel in drawn:
                 for producer, out in producers:
@@ -204,8 +203,7 @@ def _mermaid(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:

@@ -111,11 +111,9 @@ def _apply(platform: RemotePlatform, topology: str, request: Request, proof: Pro
 
     name = name_in(topology)
     running = platform.status()["applications"].get(name)
-    if running is not None and running["state"] != "finished":
-        with code_is_there():
-            planned = platform.plan_topology(topology, proof=proof.as_data())
-        return show_and_make(planned, request, proof)
     with code_is_there():
+        if running is not None and running["state"] != "finished":
+            return show_and_make(platform.plan_topology(topology, proof=proof.as_data()), request, proof)
         if request.dry_run:
             try:
                 platform.plan_topology(topology)  # checks it, and only then finds that no such application runs

@@ -182,8 +182,7 @@ def _packages() -> Iterator[Finding]:
 
 def _plugins() -> Iterator[Finding]:
     plugins = known_plugins().plugins
-    working = [name for name in plugins.names() if name not in plugins.broken]
-    yield Finding("plugins", ", ".join(working) or "none")
+    yield Finding("plugins", ", ".join(name for name in plugins.names() if name not in plugins.broken) or "none")
     for name, problem in plugins.broken.items():
         yield Finding(f"plugin {name}", str(problem), "broken", f"fix or uninstall the distribution of {name!r}")
 
@@ -209,10 +208,9 @@ def _run_directory() -> Finding:
         path = run_directory()
     except ExopError as problem:
         return Finding("run directory", str(problem), "broken", "export XDG_RUNTIME_DIR=DIR, a directory of your own")
-    mode = stat.S_IMODE(path.stat().st_mode)
     if not os.access(path, os.W_OK | os.X_OK):
         return Finding("run directory", f"{path} cannot be written", "broken", f"chmod u+rwx {path}")
-    return Finding("run directory", f"{path}, mode {mode:o}, for its owner only")
+    return Finding("run directory", f"{path}, mode {stat.S_IMODE(path.stat().st_mode):o}, for its owner only")
 
 
 def _running() -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
 from exop.cli.text import answer, paused
-from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, PlanError, StaleMesh, UnknownName
+from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, PlanError, StaleMesh, UnknownName, entry
 from exop.model.slets.spec import parse
 
 #: How often an edit is planned if other changes are made between planning and applying it.
@@ -345,8 +345,6 @@ def _forgotten(app: str, state: Path) -> bool:
     with suppress(PeerUnreachable), ControlClient(control_address(state)):
         return False
     with closing(Store(state)) as store:
-        known = [one.name for one in store.applications()]
-        if app not in known:
-            raise UnknownName(place=f"the state directory {state}", kind="application", name=app, known=known)
-        store.forget(app)
+        known = {one.name: one for one in store.applications()}
+        store.forget(entry(f"the state directory {state}", "application", known, app).name)
     return True

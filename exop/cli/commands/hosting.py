@@ -23,6 +23,7 @@ Authority: TypeAlias = Annotated[
     Parameter(name="--authority", env_var="EXOP_AUTHORITY", help="The folder of the authority: by default, certs."),
 ]
 Days: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lte=36_500))]
+PlatformName: TypeAlias = Annotated[str, Parameter(help="The name of the platform.")]
 _CERTS: Final = Path("certs")
 
 
@@ -142,24 +143,21 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
     """
     found: list[dict[str, Any]] = []
     with the_platform(request) as platform:
-        target = to or platform.name
-        if target == host:
+        if (target := to or platform.name) == host:
             raise BuilderError(f"{host} is the platform to which everything would move; name another one, --to HOST")
         for application in platform.applications():
             mesh = platform.mesh(application)
             placement = Placement(mesh, platform.name)
             nodes = {name for name, node in mesh.nodes.items() if placement.of(node) == host}
             placed = {name for name, one in mesh.channels.items() if one.kind != DIRECT or one.host is not None}
-            names = sorted(nodes | {name for name in placed if placement.channels[name] == host})
-            if not names:
+            if not (names := sorted(nodes | {name for name in placed if placement.channels[name] == host})):
                 continue
             edit = {"edit": "move", "node": names[0], "to": target, "also": names[1:]}
             try:
                 plan = platform.plan_edits(application, [edit])
                 if not request.json:
                     print(clean(str(plan)), flush=True)
-                changed = None if request.dry_run else plan.carry_out(**bounds.limits())
-                more = changed_facts(changed) if changed else {}
+                more = {} if request.dry_run else changed_facts(plan.carry_out(**bounds.limits()))
                 found.append({"application": application, "moved": names} | more)
             except ExopError as problem:
                 say(f"exop: {application}: {problem}")
@@ -190,7 +188,7 @@ def certs_init(directory: Path = _CERTS, /, *, days: Days = 3650, json: Json = F
 
 
 def certs_issue(
-    name: str,
+    name: PlatformName,
     /,
     *,
     authority: Authority = _CERTS,
@@ -207,7 +205,6 @@ def certs_issue(
     Example: `exop certs issue edge-1`
 
     Args:
-        name: The name of the platform.
         days: Days of validity: 365 by default.
         also: A host name or IP address to put into the certificate, for other tools.
         renew: Replace a valid certificate, which remains valid until it expires.
@@ -219,16 +216,13 @@ def certs_issue(
     return answer({"name": name, "identity": str(folder)}, text, json=json)
 
 
-def certs_revoke(name: str, /, *, authority: Authority = _CERTS, json: Json = False) -> int:
+def certs_revoke(name: PlatformName, /, *, authority: Authority = _CERTS, json: Json = False) -> int:
     """Revoke all certificates of the platform NAME.
 
     Copy the new `revoked.pem` to the identity of every other platform: within 10 s, these close the connections of the
     revoked platform, and accept no others. No restart is needed.
 
     Example: `exop certs revoke edge-1`
-
-    Args:
-        name: The name of the platform.
     """
     from exop.remoting.authority import REVOKED, revoke
 

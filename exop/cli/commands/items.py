@@ -119,8 +119,7 @@ def memento_import(node: Node, file: Path | None = None, /, *, request: Request 
         raise BuilderError(f"{file} cannot be read ({why}); name a file that `exop memento export` wrote") from problem
     with find_application(node, request) as found:
         found.node_status()
-        plan = found.platform.import_memento(found.application, found.node, data)
-        return show_and_make(plan, request)
+        return show_and_make(found.platform.import_memento(found.application, found.node, data), request)
 
 
 def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:

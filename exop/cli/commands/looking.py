@@ -85,8 +85,7 @@ def slets(text: str = "", /, *, where: Where = Where(), load: Load = (), json: J
         from exop.model.slets.described import summary
 
         known = [summary(spec) for spec in known_plugins(load).slets.values()]
-    wanted = text.lower()
-    fitting = [one for one in known if wanted in f"{one['slet']} {one['doc']}".lower()]
+    fitting = [one for one in known if text.lower() in f"{one['slet']} {one['doc']}".lower()]
     found = sorted(fitting, key=lambda one: one["slet"])
     none = f"no slet has {text!r} in its name or purpose; `exop slets` lists all" if text else "no plugin offers a slet"
     return answer(found, lambda: "\n".join(map(_slet_lines, found)) or none, json=json)
@@ -172,8 +171,8 @@ def history(app: str = "", /, *, reverse: int | None = None, make: bool = False,
     """
     if reverse is not None:
         with find_application(app, call) as found:
-            plan = found.platform.plan_reverse(found.application, reverse)
-            return show_and_make(plan, Request(dry_run=not make, json=call.json))
+            request = Request(dry_run=not make, json=call.json)
+            return show_and_make(found.platform.plan_reverse(found.application, reverse), request)
     entries = _history(app, call)
     head = ("", "at", "by", "operation", "revision", "pause", "outcome")
     nothing = "no operation on the platform is recorded"

@@ -75,8 +75,7 @@ def run(
     from exop.platform import Platform
     from exop.wiring.sharing import Sharing
 
-    attended = sys.stderr.isatty() and sys.stdin.isatty()
-    policy = on_failure or ("wait" if attended else "stop")
+    policy = on_failure or ("wait" if sys.stderr.isatty() and sys.stdin.isatty() else "stop")
     with _json_only(json) as report:
         # All mistakes of the user are found before a platform starts.
         mesh, catalog, target = load_mesh(app, parameters, params, load)
@@ -289,8 +288,7 @@ class Session:
         except UnknownName:
             return  # it was removed: the next save deploys it again
         except ComponentFailed:
-            cure = "edit it: the item is retried"
-            report_failures(self.platform.deployment(application), self._reported, cure)
+            report_failures(self.platform.deployment(application), self._reported, "edit it: the item is retried")
         if time.monotonic() - self._shown >= self.view.every:
             self._shown = time.monotonic()
             self.view.show(self.platform.status(application))
