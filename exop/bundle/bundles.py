@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from exop.bundle.dev import Build, Development
 from exop.bundle.installed import Bundle, BundleContext, Installed
 from exop.bundle.manifest import Manifest, best, missing_requirements
-from exop.bundle.modules import load_code, unload
+from exop.bundle.modules import Sources, load_code, unload
 from exop.bundle.store import BundleStore, read_archive, started_bundles, stored_bundles
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.hosts.protocol.together import change_together
@@ -21,9 +21,8 @@ from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.history import PLATFORM
 from exop.wiring import Plan
 
-#: Plain facts about one bundle and about several. (Inside of the class, `list` is a method.)
+#: Plain facts about one bundle.
 Facts: TypeAlias = dict[str, Any]
-Rows: TypeAlias = list[Facts]
 
 
 class Bundles:
@@ -213,7 +212,7 @@ class Bundles:
         """Return the digest of the files of an installed bundle, `name@version`."""
         return one.archive.digest if (one := self._known.get(name)) is not None else None
 
-    def list(self) -> Rows:
+    def list(self) -> Sequence[Facts]:
         """List the installed bundles with their states, contents, missing requirements and users."""
         with self._lock:
             rows = [self._facts(one) for one in self._known.in_order()]
@@ -260,7 +259,9 @@ class Bundles:
             problem = f"requires itself: {' → '.join([*above, one.key])}"
             raise BundleError(bundle=one.key, problem=problem, cure="take one of the requirements out")
         wires, packages = self._wired(one.manifest, wanted, above)
-        one.code, one.wires, one.problem = load_code(one.manifest, one.sources, packages), wires, ""
+        modules = {path: content for path, content in one.archive.files.items() if path.endswith(".py")}
+        sources = Sources(one.folder, modules, one.archive.digest)
+        one.code, one.wires, one.problem = load_code(one.manifest, sources, packages), wires, ""
         try:
             self._context.catalog.plugins.register(one.key, one.code)
             self._context.gather()

@@ -191,7 +191,9 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
         raise BundleError(bundle=folder.name, problem=problem, cure=cure)
     digest = sha256(repr(sorted(modules.items())).encode()).hexdigest()
     own = package_name(package, f"0+dev.{number}")
-    aliases = {**dict.fromkeys((*_names(folder), package), own), **wires}
+    here = Path.cwd().resolve()  # from there, too, the modules of the package may import each other
+    place = ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name
+    aliases = {**dict.fromkeys((place, folder.name, package), own), **wires}
     namespace = Namespace(own, Sources(folder, modules, digest), aliases)
     if before is not None:
         namespace.execute = reusing(before.namespace, namespace)
@@ -206,9 +208,3 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
         unload(namespace)
         raise
     return Generation(name, namespace, plugin)
-
-
-def _names(folder: Path) -> tuple[str, str]:
-    """The names by which the modules of a package import each other: from the working directory, and on its own."""
-    here = Path.cwd().resolve()
-    return ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name, folder.name

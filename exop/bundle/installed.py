@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from exop.bundle.manifest import Manifest
-from exop.bundle.modules import Code, Sources
+from exop.bundle.modules import Code
 from exop.bundle.store import Archive
 from exop.errors import UnknownName
 from exop.hosts.federation import Federation
@@ -110,12 +110,6 @@ class Bundle:
     def key(self) -> str:
         """`name@version`."""
         return self.manifest.key
-
-    @property
-    def sources(self) -> Sources:
-        """Its modules."""
-        modules = {path: content for path, content in self.archive.files.items() if path.endswith(".py")}
-        return Sources(self.folder, modules, self.archive.digest)
 
 
 class Installed(dict[str, Bundle]):

@@ -248,17 +248,16 @@ def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) ->
 
 def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
     """Import the attributes that a manifest names from a loaded namespace."""
-    slets, names = [], set[str]()
+    slets: dict[str, Any] = {}
     for offer in manifest.slets:
         slet = _find(manifest, namespace, offer)
         try:
             name = spec_of(slet).name
         except ExopError as problem:
             raise _broken(manifest, namespace, offer, str(problem)) from problem
-        if name in names:
+        if name in slets:
             raise _broken(manifest, namespace, offer, f"two slets are called {name!r}; give one another name=")
-        slets.append(slet)
-        names.add(name)
+        slets[name] = slet
     channels = []
     for offer in manifest.channels:
         channel = _find(manifest, namespace, offer)
@@ -266,7 +265,7 @@ def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
             raise _broken(manifest, namespace, offer, f"{offer.attribute} is no sub-class of exop.Channel")
         channels.append(channel)
     builders = [_find(manifest, namespace, offer) for offer in manifest.builders]
-    return Code(namespace, tuple(slets), tuple(channels), tuple(builders))
+    return Code(namespace, tuple(slets.values()), tuple(channels), tuple(builders))
 
 
 def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:

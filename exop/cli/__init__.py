@@ -27,12 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from exop.cli.entry import run_command_line
 
             return run_command_line(given)
-        plugins = discovered()
-        if not (offers := [(plugin, offer) for plugin, offer in plugins.ask("register_commands") if offer]):
-            return show_overview({})
-        from exop.cli.entry import add_plugin_commands, make_app
+        plugins, added = discovered(), {}
+        if offers := [(plugin, offer) for plugin, offer in plugins.ask("register_commands") if offer]:
+            from exop.cli.entry import add_plugin_commands, make_app
 
-        added = add_plugin_commands(make_app(), plugins, offers)
+            added = add_plugin_commands(make_app(), plugins, offers)
         return show_overview({name: (one.__doc__ or "").strip().partition("\n")[0] for name, one in added.items()})
     except BrokenPipeError:
         # Buffered output has no reader: without this, Python would complain about it at exit.

@@ -297,8 +297,20 @@ def gather(parameters: Sequence[str], files: Sequence[Path], known: Sequence[str
 
 def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
     """Call an application builder with parameters, which its annotations convert."""
-    name = builder.__name__
-    values = _converted(builder, given)
+    name, settings = builder.__name__, read_settings(builder)
+    try:
+        for key in given:
+            entry(f"the builder {name}", "parameter", settings, key)
+        if missing := [one.name for one in settings.values() if one.required and one.name not in given]:
+            known = ", ".join(map(str, settings.values()))
+            needs = " ".join(f"{one}=…" for one in missing)
+            raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")
+        values = configured(f"the builder {name}", settings, {key: one.value for key, one in given.items()})
+    except (UnknownName, SettingError) as error:
+        wrong = given.get(str(error.facts.get("setting", error.facts.get("name"))))
+        if wrong is not None and wrong.place:
+            error.add_note(f"it is given by {wrong.place}")
+        raise
     try:
         made = builder(**values)
     except (ExopError, KeyboardInterrupt):
@@ -308,20 +320,3 @@ def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
     if isinstance(made, (Mesh, Application)):
         return made if isinstance(made, Mesh) else made.build()
     raise BuilderError(f"the builder {name} returned {type(made).__name__}; it must return an Application")
-
-
-def _converted(builder: Builder, given: Mapping[str, Given]) -> dict[str, Any]:
-    name, settings = builder.__name__, read_settings(builder)
-    try:
-        for key in given:
-            entry(f"the builder {name}", "parameter", settings, key)
-        if missing := [one.name for one in settings.values() if one.required and one.name not in given]:
-            known = ", ".join(map(str, settings.values()))
-            needs = " ".join(f"{one}=…" for one in missing)
-            raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")
-        return configured(f"the builder {name}", settings, {key: one.value for key, one in given.items()})
-    except (UnknownName, SettingError) as error:
-        wrong = given.get(str(error.facts.get("setting", error.facts.get("name"))))
-        if wrong is not None and wrong.place:
-            error.add_note(f"it is given by {wrong.place}")
-        raise

@@ -311,14 +311,14 @@ def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
     number = [*picture.by_host].index(picture.host(name))
     own = f'stroke="{FRAMES[number % len(FRAMES)]}" stroke-width="{2 if number else 1}"'
     frame = f'stroke="{MARKED}" stroke-width="2.5"' if marked else own
-    width = place.right - place.left
+    width, end = place.right - place.left, html_text(_cut(under, before=True))
     size = f'x="{place.left:.1f}" y="{place.y - HEIGHT / 2:.1f}" width="{width:.1f}" height="{HEIGHT}"'
     middle = f'x="{place.middle:.1f}" text-anchor="middle"'
     return (
         f"<g><title>{html_text(f'{title}: {under}')}</title>"
         f'<rect {size} rx="{corner:g}" fill="{fill}" {frame}/>'
         f'<text {middle} y="{place.y - 3:.1f}" font-size="13" fill="#111">{html_text(_cut(title))}</text>'
-        f'<text {middle} y="{place.y + 13:.1f}" font-size="10" fill="#444">{html_text(_cut_before(under))}</text></g>'
+        f'<text {middle} y="{place.y + 13:.1f}" font-size="10" fill="#444">{end}</text></g>'
     )
 
 
@@ -331,7 +331,7 @@ def _texts_of(picture: Picture, name: str) -> tuple[str, str, str]:
 
 def _width(picture: Picture, name: str) -> float:
     title, under, _ = _texts_of(picture, name)
-    return max(_width_of(_cut(title)) * 1.3, _width_of(_cut_before(under)), 44) + 22
+    return max(_width_of(_cut(title)) * 1.3, _width_of(_cut(under, before=True)), 44) + 22
 
 
 def _width_of(text: str) -> float:
@@ -339,13 +339,10 @@ def _width_of(text: str) -> float:
     return sum(10.0 if unicodedata.east_asian_width(letter) in "WF" else 5.8 for letter in text)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-
-
-def _cut_before(text: str) -> str:
-    """The end of a slet's identity, which says more than its beginning."""
-    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+def _cut(text: str, *, before: bool = False) -> str:
+    """A text that is not too long; *before*: its end, as of a slet's identity, whose beginning says less."""
+    short = f"…{text[1 - LONGEST :]}" if before else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= LONGEST else short
 
 
 #: The functions that draw a picture, by format.

@@ -313,10 +313,8 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        try:
+        with closing(self._database):
             super().__exit__(*exc)
-        finally:
-            self._database.close()
 
     def check(self, row: dict[str, Any]) -> dict[str, Any]:
         """Compare the row with the columns of the table, and create the table if needed."""

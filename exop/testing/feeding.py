@@ -338,11 +338,7 @@ def _original(failed: FailedItem) -> SletSpec:
     # Imported lazily: plugins are loaded only where the code is not found by its name.
     from exop.runtime.catalog import known_slets
 
-    slets = known_slets().slets
-    if failed.slet not in slets:
-        raise StoredStateError(
-            what=f"the slet {failed.slet} of {failed.place}",
-            problem="its code is not found here",
-            cure="install it, or give it: replay(FILE, slet=…)",
-        )
-    return slets[failed.slet]
+    if (spec := known_slets().slets.get(failed.slet)) is not None:
+        return spec
+    what, cure = f"the slet {failed.slet} of {failed.place}", "install it, or give it: replay(FILE, slet=…)"
+    raise StoredStateError(what=what, problem="its code is not found here", cure=cure)
