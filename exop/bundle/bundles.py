@@ -149,8 +149,7 @@ class Bundles:
         manifest = read_archive(data, name).manifest
         with self._recorded("update", manifest.key):
             there, running = set(self._known), {one.key for one in self._known.started()}
-            old = [one for one in self._known.started(manifest.name) if one.key != manifest.key]
-            if not old:
+            if not (old := [one for one in self._known.started(manifest.name) if one.key != manifest.key]):
                 cure = f"start the first version by `exop bundle install {name} --start`"
                 if manifest.key in running:
                     cure = f"{manifest.key} is started already: raise `version` in bundle.toml"

@@ -159,8 +159,7 @@ def reusing(old: Namespace, new: Namespace) -> Callable[[ModuleType, bytes, str]
             if known and _ALL not in one.binds and changed.isdisjoint((name, each) for each in one.binds):
                 vars(module).update((each, known[each]) for each in one.binds & known.keys())
             else:
-                code = compile(ast.Module([one.node], []), file, "exec", flags=flags, dont_inherit=True)
-                exec(code, vars(module))
+                exec(compile(ast.Module([one.node], []), file, "exec", flags=flags, dont_inherit=True), vars(module))
 
     return execute
 

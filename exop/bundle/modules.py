@@ -77,8 +77,7 @@ class Namespace:
 
         Search order: the standard library (result `None`), the bundle's own folder, then the packages in `aliases`.
         """
-        head = name.partition(".")[0]
-        if head in sys.stdlib_module_names:
+        if (head := name.partition(".")[0]) in sys.stdlib_module_names:
             return None
         if self.sources.find(head) is not None:
             return f"{self.name}.{name}"

@@ -125,8 +125,7 @@ def _check_entry(name: str, entry: zipfile.ZipInfo) -> None:
         _refuse(name, f"it holds a file called {written!r:.300}")
     if path.startswith("/") or ":" in path or any(part in ("", ".", "..") for part in parts):
         _refuse(name, f"the path {path!r} leads out of it")
-    kind = stat.S_IFMT(entry.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG):
+    if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
         _refuse(name, f"{path!r} is no plain file (a link, or a device)")
     if entry.flag_bits & 0x1:
         _refuse(name, f"{path!r} is encrypted")

@@ -80,8 +80,7 @@ def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, 
 
 
 def _add(app: App, function: Any) -> str:
-    name = str(function.__name__).replace("_", "-").strip("-")
-    if name in app:
+    if (name := str(function.__name__).replace("_", "-").strip("-")) in app:
         raise ValueError(f"its command {name!r} is taken already")
     app.command(function, name=name)
     try:

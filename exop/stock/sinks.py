@@ -80,8 +80,7 @@ class WriteLines(Slet, name="write_lines"):
             written.before[real] = written.size
             written.size = written.before.pop(here, 0)
         written.path, written.real = path, here
-        there = os.fstat(self._file.fileno()).st_size
-        if there < written.size:
+        if (there := os.fstat(self._file.fileno()).st_size) < written.size:
             raise OSError(f"{self.path} has {there} bytes, and {written.size} were written to it: put it back")
         self._file.truncate(written.size)
         self._file.seek(written.size)

@@ -134,8 +134,7 @@ def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
     views: list[View] = []  # none if the application opens at once
 
     def show() -> None:
-        status = platform.status()["applications"].get(name, {})
-        if "opening" in status:
+        if "opening" in (status := platform.status()["applications"].get(name, {})):
             views.extend([] if views else [choose_view(quiet=False)])
             views[0].show(status)
 

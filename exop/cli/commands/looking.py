@@ -188,8 +188,7 @@ def _history(app: str, where: Where) -> list[dict[str, Any]]:
         with find_application(app, where) as found:
             return found.platform.history(found.application)
     except PeerUnreachable:
-        directory = where.state or Path(where.on or "-")
-        if not directory.is_dir():
+        if not (directory := where.state or Path(where.on or "-")).is_dir():
             raise
         from exop.runtime.durable.store import read_history
         from exop.runtime.history import shown

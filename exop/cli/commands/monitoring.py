@@ -204,19 +204,14 @@ def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     Args:
         metrics: The result of `Platform.metrics(quantiles=True)`.
     """
-    families: dict[str, tuple[str, str, list[str]]] = {}
+    families: dict[str, list[str]] = {}
     for name, figures in metrics.items():
         for family, kind, words, labels, value in _samples(name, figures):
-            lines = families.setdefault(f"exop_{family}", (kind, words, []))[2]
+            head = [f"# HELP exop_{family} {words}", f"# TYPE exop_{family} {kind}"]
             shown = ",".join(f'{label}="{str(text).translate(_ESCAPED)}"' for label, text in labels.items())
             number = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(str(value), str(value))
-            lines.append(f"exop_{family}{{{shown}}} {number}")
-    parts = [
-        line
-        for family, (kind, words, lines) in families.items()
-        for line in (f"# HELP {family} {words}", f"# TYPE {family} {kind}", *lines)
-    ]
-    return "".join(f"{line}\n" for line in parts)
+            families.setdefault(family, head).append(f"exop_{family}{{{shown}}} {number}")
+    return "".join(f"{line}\n" for lines in families.values() for line in lines)
 
 
 #: The family, its type and help, the labels and the value.

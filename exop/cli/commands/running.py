@@ -277,8 +277,7 @@ class Session:
 
     def look(self) -> None:
         """Report metrics periodically, and failures and the end of the application at once."""
-        application = self.development.application
-        if not application or self._finished:
+        if not (application := self.development.application) or self._finished:
             return
         try:
             if self.platform.wait(application, 0):
@@ -296,8 +295,7 @@ class Session:
     def end(self) -> None:
         """End the sources, process the items in flight, and remove the application."""
         self.view.close()
-        application = self.development.application
-        if application in self.platform.applications():
+        if (application := self.development.application) in self.platform.applications():
             self.platform.end(application)
             deadline = time.monotonic() + PATIENCE
             with suppress(ExopError):  # a slet has failed, or the application was removed
