@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from exop.app import IMPORTED, Application
+from exop.cli.options import Load, Params
 from exop.cli.peers import is_local
 from exop.errors import BuilderError, ExopError, PluginError, SettingError, UnknownName, entry, suggest
 from exop.hooks import Plugins
@@ -234,11 +235,7 @@ class Given(NamedTuple):
 
 
 def load_mesh(
-    app: str,
-    parameters: Sequence[str],
-    files: Sequence[Path],
-    folders: Sequence[Path],
-    running: Iterable[str] | None = None,
+    app: str, parameters: Sequence[str], files: Params, folders: Load, running: Iterable[str] | None = None
 ) -> tuple[Mesh, Catalog, Target]:
     """Build the mesh of APP with the installed plugins and those in *folders*; return it with catalog and target."""
     catalog = known_plugins(folders)

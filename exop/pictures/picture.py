@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from exop.pictures.layout import Layout, Spot, lay_out
 from exop.pictures.notebook import html_text
@@ -53,6 +53,10 @@ class Arrow:
     def words(self) -> list[str]:
         """The ports, and whether there is a queue or a connector."""
         return [word for word in (self.label, "queue" * self.queued, "remote" * self.remote) if word]
+
+
+#: The arrows between each two boxes.
+Arrows: TypeAlias = Mapping[tuple[str, str], list[Arrow]]
 
 
 @dataclass(frozen=True)
@@ -244,9 +248,7 @@ class Position:
         return (self.left + self.right) / 2
 
 
-def _placed(
-    layout: Layout, widths: Mapping[str, float], arrows: Mapping[tuple[str, str], list[Arrow]]
-) -> dict[str | Spot, Position]:
+def _placed(layout: Layout, widths: Mapping[str, float], arrows: Arrows) -> dict[str | Spot, Position]:
     """Return the position of each box, under its name, and of each gap through which an arrow crosses a column, under
     its `Spot`.
     """
@@ -267,9 +269,7 @@ def _placed(
     return places
 
 
-def _arrows(
-    layout: Layout, places: Mapping[str | Spot, Position], arrows: Mapping[tuple[str, str], list[Arrow]]
-) -> Iterator[str]:
+def _arrows(layout: Layout, places: Mapping[str | Spot, Position], arrows: Arrows) -> Iterator[str]:
     for key, route in layout.routes.items():
         stops = [places[spot.name or spot] for spot in route]
         d = f"M{stops[0].right:.1f} {stops[0].y:.1f}"

@@ -302,9 +302,9 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
         return slet_facts(absent(Path(target).read_bytes()))
     found = find_target(target, catalog, running())
     specs = slets_in(found, catalog)
+    if found.which in specs:
+        return slet_facts(specs[found.which])
     if found.which:
-        if found.which in specs:
-            return slet_facts(specs[found.which])
         return builder_facts(found.which, found.builder())
     return {
         "of": target,
