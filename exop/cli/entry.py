@@ -25,7 +25,19 @@ Format = Literal["console", "json"]
 def run_command_line(arguments: list[str]) -> int:
     """Run one command and return its exit code; only a broken pipe raises, which `main` handles for all output."""
     try:
-        return _run(arguments)
+        app = make_app(arguments)
+        # Plugins need not be loaded if the first word is a built-in command.
+        first = next((word for word in arguments if not word.startswith("-")), None)
+        if first is None or first not in app:
+            plugins = discovered()
+            add_plugin_commands(app, plugins, plugins.ask("register_commands"))
+            if arguments and not arguments[0].startswith("-") and arguments[0] not in app:
+                arguments = arguments[:1]  # `exop replac --help` is the same mistake as `exop replac`
+
+        add_common_options(app)
+        result = app.meta(arguments)
+        sys.stdout.flush()
+        return result if isinstance(result, int) and not isinstance(result, bool) else DONE
     except CycloptsError as problem:
         command = " ".join(["exop", *(problem.command_chain or ()), "--help"])
         say(f"exop: {_one_line(problem)}; see `{command}`")
@@ -119,22 +131,6 @@ def add_common_options(app: App) -> None:
     app.meta.default(launch)
     app.meta.suppress_keyboard_interrupt = False
     app.meta.group_parameters = "Options of every command"
-
-
-def _run(arguments: list[str]) -> int:
-    app = make_app(arguments)
-    # Plugins need not be loaded if the first word is a built-in command.
-    first = next((word for word in arguments if not word.startswith("-")), None)
-    if first is None or first not in app:
-        plugins = discovered()
-        add_plugin_commands(app, plugins, plugins.ask("register_commands"))
-        if arguments and not arguments[0].startswith("-") and arguments[0] not in app:
-            arguments = arguments[:1]  # `exop replac --help` is the same mistake as `exop replac`
-
-    add_common_options(app)
-    result = app.meta(arguments)
-    sys.stdout.flush()
-    return result if isinstance(result, int) and not isinstance(result, bool) else DONE
 
 
 def _one_line(problem: CycloptsError) -> str:
