@@ -18,7 +18,6 @@ from exop.model.items import EndOfStream
 from exop.model.slets.memento import Memento
 from exop.model.slets.slet import Slet, input_port
 from exop.runtime.dataflow.batches import as_row
-from exop.runtime.log.segment import DISK
 
 #: The table of the lots that are in the other tables.
 NOTES = "exop_lots"
@@ -258,6 +257,9 @@ class WriteParquet(HoldingSink, name="write_parquet"):
 
     def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
         """Write the file under a temporary name, and rename the file when it is on disk."""
+        # Imported lazily: with it comes msgspec, which an application without this slet does not need.
+        from exop.runtime.log.segment import DISK
+
         place = self._file(run, number, self._place)
         unfinished = place.with_name(f".{place.name}.unfinished")
         names = dict.fromkeys(name for row in rows for name in row)  # `from_pylist` takes those of the first row only
