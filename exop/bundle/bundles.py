@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from exop.bundle.dev import Build, Development
 from exop.bundle.installed import Bundle, BundleContext, Installed
 from exop.bundle.manifest import Manifest, best, missing_requirements
-from exop.bundle.modules import load_code, unload
-from exop.bundle.store import BundleStore, read_archive, stored_bundles
+from exop.bundle.modules import Sources, load_code, unload
+from exop.bundle.store import BundleStore, read_archive, started_bundles, stored_bundles
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.hosts.protocol.together import change_together
 from exop.logs import logger
@@ -21,10 +21,8 @@ from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.history import PLATFORM
 from exop.wiring import Plan
 
-#: Plain facts about one bundle and about several. (Inside of the class, `list` is a method.)
+#: Plain facts about one bundle.
 Facts: TypeAlias = dict[str, Any]
-Rows: TypeAlias = list[Facts]
-Names: TypeAlias = list[str]
 
 
 class Bundles:
@@ -151,8 +149,7 @@ class Bundles:
         manifest = read_archive(data, name).manifest
         with self._recorded("update", manifest.key):
             there, running = set(self._known), {one.key for one in self._known.started()}
-            old = [one for one in self._known.started(manifest.name) if one.key != manifest.key]
-            if not old:
+            if not (old := [one for one in self._known.started(manifest.name) if one.key != manifest.key]):
                 cure = f"start the first version by `exop bundle install {name} --start`"
                 if manifest.key in running:
                     cure = f"{manifest.key} is started already: raise `version` in bundle.toml"
@@ -214,7 +211,7 @@ class Bundles:
         """Return the digest of the files of an installed bundle, `name@version`."""
         return one.archive.digest if (one := self._known.get(name)) is not None else None
 
-    def list(self) -> Rows:
+    def list(self) -> Sequence[Facts]:
         """List the installed bundles with their states, contents, missing requirements and users."""
         with self._lock:
             rows = [self._facts(one) for one in self._known.in_order()]
@@ -228,7 +225,7 @@ class Bundles:
 
     def restore(self) -> None:
         """Start the bundles that were started when the platform was closed; record failures, and continue."""
-        for key, wires in self._store.started().items():
+        for key, wires in started_bundles(self._store.folder).items():
             try:
                 with self._lock:
                     self._start(self._find(key), {wire.partition("@")[0]: wire for wire in wires}, ())
@@ -261,12 +258,13 @@ class Bundles:
             problem = f"requires itself: {' → '.join([*above, one.key])}"
             raise BundleError(bundle=one.key, problem=problem, cure="take one of the requirements out")
         wires, packages = self._wired(one.manifest, wanted, above)
-        one.code, one.wires, one.problem = load_code(one.manifest, one.sources, packages), wires, ""
+        modules = {path: content for path, content in one.archive.files.items() if path.endswith(".py")}
+        sources = Sources(one.folder, modules, one.archive.digest)
+        one.code, one.wires, one.problem = load_code(one.manifest, sources, packages), wires, ""
         try:
             self._context.catalog.plugins.register(one.key, one.code)
             self._context.gather()
-            broken = self._context.catalog.plugins.broken.get(one.key)
-            if broken is not None:
+            if (broken := self._context.catalog.plugins.broken.get(one.key)) is not None:
                 problem = f"could not be registered: {broken.problem}"
                 raise BundleError(bundle=one.key, problem=problem, cure="correct it")
             one.services = self._context.register(one.manifest, one.code)
@@ -279,8 +277,7 @@ class Bundles:
         self, manifest: Manifest, wanted: Mapping[str, str], above: tuple[str, ...]
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Start the bundles that a bundle requires; return their keys and packages, by the names in its imports."""
-        lacking = missing_requirements(manifest, self._known.manifests())
-        if lacking:
+        if lacking := missing_requirements(manifest, self._known.manifests()):
             raise RequirementMissing(bundle=manifest.key, missing=lacking)
         wires, packages = {}, {}
         for needed in manifest.bundles:  # from the wanted ones, else from started ones, else the highest version
@@ -297,14 +294,13 @@ class Bundles:
 
     def _stop(self, one: Bundle, event: str) -> None:
         """Withdraw a bundle unless it is used."""
-        users = self.users(one)
-        if users:
+        if users := self.users(one):
             raise BundleInUse(bundle=one.key, event=event, users=users)
         if one.code is not None:
             self._withdraw(one)
             self._remember()
 
-    def users(self, one: Bundle) -> Names:
+    def users(self, one: Bundle) -> Sequence[str]:
         """List the users of a bundle: nodes and channels of applications, stored applications, other bundles."""
         others = [other.key for other in self._known.importing(one)]
         return self._context.users_of(one.key, one.code) + [f"the bundle {key}" for key in others]

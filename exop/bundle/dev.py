@@ -94,8 +94,7 @@ class Development:
         plugins.register(generation.name, generation.plugin)
         self._offered = generation.name
         self._context.gather()
-        problem = plugins.broken.get(generation.name)
-        if problem is not None:
+        if (problem := plugins.broken.get(generation.name)) is not None:
             file, line = place_of(problem.__cause__ or problem, self._folder)
             raise BundleBroken(bundle=generation.name, file=file, line=line, problem=str(problem.problem)) from problem
 

@@ -41,21 +41,16 @@ class Statement:
     uses: frozenset[str]
 
 
-def statements_of(tree: ast.Module) -> list[Statement]:
+@lru_cache(maxsize=2_000)  # while a folder is edited, all files but the edited ones stay the same
+def statements_of(source: str | bytes) -> list[Statement]:
     """The statements of a module; a quoted name counts as a use, because annotations may be quoted."""
     found = []
-    for node in tree.body:
+    for node in ast.parse(source).body:
         # Compiled alone: statements such as `return` are inside of functions only.
         text, table = ast.dump(node), symtable.symtable(ast.unparse(node), "statement", "exec")
         binds = frozenset(_bound(node, table)) or frozenset([text])
         found.append(Statement(node, text, binds, frozenset(_used(node, table))))
     return found
-
-
-@lru_cache(maxsize=2_000)
-def _statements_in(source: bytes) -> list[Statement]:
-    """The statements of a file: all files but the edited ones are the same as before."""
-    return statements_of(ast.parse(source))
 
 
 def needed(statements: Iterable[Statement], names: Iterable[str]) -> list[Statement]:
@@ -118,7 +113,7 @@ def _definitions(namespace: Namespace) -> Mapping[Definition, tuple[list[str], s
         place = file.removesuffix(".py").split("/")
         module = ".".join(place).removesuffix("__init__").rstrip(".")
         with suppress(SyntaxError, ValueError):  # it is reported when the module is imported
-            for one in _statements_in(source):
+            for one in statements_of(source):
                 uses = {(module, name) for name in one.uses | one.binds}
                 found[module, ""][1].update(uses)
                 uses.update(_imported(namespace, place, one.node))
@@ -160,12 +155,11 @@ def reusing(old: Namespace, new: Namespace) -> Callable[[ModuleType, bytes, str]
         except BundleBroken:
             known = {}
         flags = compile(tree, file, "exec", dont_inherit=True).co_flags & annotations.compiler_flag
-        for one in _statements_in(source):
+        for one in statements_of(source):
             if known and _ALL not in one.binds and changed.isdisjoint((name, each) for each in one.binds):
                 vars(module).update((each, known[each]) for each in one.binds & known.keys())
             else:
-                code = compile(ast.Module([one.node], []), file, "exec", flags=flags, dont_inherit=True)
-                exec(code, vars(module))
+                exec(compile(ast.Module([one.node], []), file, "exec", flags=flags, dont_inherit=True), vars(module))
 
     return execute
 
@@ -196,7 +190,9 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
         raise BundleError(bundle=folder.name, problem=problem, cure=cure)
     digest = sha256(repr(sorted(modules.items())).encode()).hexdigest()
     own = package_name(package, f"0+dev.{number}")
-    aliases = {**dict.fromkeys((*_names(folder), package), own), **wires}
+    here = Path.cwd().resolve()  # from there, too, the modules of the package may import each other
+    place = ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name
+    aliases = {**dict.fromkeys((place, folder.name, package), own), **wires}
     namespace = Namespace(own, Sources(folder, modules, digest), aliases)
     if before is not None:
         namespace.execute = reusing(before.namespace, namespace)
@@ -211,9 +207,3 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
         unload(namespace)
         raise
     return Generation(name, namespace, plugin)
-
-
-def _names(folder: Path) -> tuple[str, str]:
-    """The names by which the modules of a package import each other: from the working directory, and on its own."""
-    here = Path.cwd().resolve()
-    return ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name, folder.name

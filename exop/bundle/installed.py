@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from exop.bundle.manifest import Manifest
-from exop.bundle.modules import Code, Sources
+from exop.bundle.modules import Code
 from exop.bundle.store import Archive
 from exop.errors import UnknownName
 from exop.hosts.federation import Federation
@@ -49,12 +49,7 @@ class BundleContext:
 
     def register(self, manifest: Manifest, code: Code) -> list[Registration]:
         """Register a bundle, its slets and its channel kinds, with the properties that its manifest gives."""
-        common: dict[str, Any] = {
-            **manifest.properties,
-            HOST: self.name,
-            ORIGIN: manifest.key,
-            VERSION: str(manifest.version),
-        }
+        common = {**manifest.properties, HOST: self.name, ORIGIN: manifest.key, VERSION: str(manifest.version)}
         made = [self.registry.register(BUNDLE, manifest, {**common, KIND: "bundle", NAME: manifest.name})]
         for slet in code.slets:
             spec = spec_of(slet).of(manifest.key)
@@ -115,12 +110,6 @@ class Bundle:
     def key(self) -> str:
         """`name@version`."""
         return self.manifest.key
-
-    @property
-    def sources(self) -> Sources:
-        """Its modules."""
-        modules = {path: content for path, content in self.archive.files.items() if path.endswith(".py")}
-        return Sources(self.folder, modules, self.archive.digest)
 
 
 class Installed(dict[str, Bundle]):

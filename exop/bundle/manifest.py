@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePosixPath
@@ -114,9 +114,8 @@ def read_manifest(text: str, place: str) -> Manifest:
     )
 
 
-def missing_requirements(manifest: Manifest, there: Iterable[Manifest]) -> list[str]:
-    """The missing requirements of a bundle, each with its cure; *there* are the installed bundles."""
-    known = list(there)
+def missing_requirements(manifest: Manifest, known: Collection[Manifest]) -> list[str]:
+    """The missing requirements of a bundle, each with its cure; *known* are the installed bundles."""
     found = []
     if not manifest.exop.contains(exop.__version__, prereleases=True):
         found.append(f"exop {manifest.exop} (this is {exop.__version__}: take another release of one of the two)")
@@ -164,8 +163,7 @@ def _requirement(place: str, text: str) -> Requirement:
 def _offers(place: str, key: str, document: Mapping[str, Any]) -> tuple[Offer, ...]:
     offers = []
     for text in document.get(key, ()):
-        found = _OFFER.fullmatch(text)
-        if found is None:
+        if (found := _OFFER.fullmatch(text)) is None:
             raise _wrong(place, f"offers {text!r} among its {key}", 'write "module:name", like "slets:average"')
         offers.append(Offer(found[1], found[2]))
     return tuple(offers)

@@ -42,16 +42,17 @@ class Sources:
     digest: str
 
     def find(self, module: str) -> tuple[str, bool] | None:
-        """The file of a module (`""`: of the package itself), and whether it is a package; `None` if there is none."""
+        """The file of a module (`""`: of the package itself), and whether it is a package; `None` if there is none.
+
+        A folder with modules is a package also without the file.
+        """
         path = module.replace(".", "/")
         inside = f"{path}/__init__.py" if path else "__init__.py"
         if inside in self.files:
             return inside, True
         if path and f"{path}.py" in self.files:
             return f"{path}.py", False
-        if not path or any(file.startswith(f"{path}/") for file in self.files):
-            return "", True
-        return None
+        return (inside, True) if not path or any(file.startswith(f"{path}/") for file in self.files) else None
 
 
 @dataclass
@@ -76,15 +77,13 @@ class Namespace:
 
         Search order: the standard library (result `None`), the bundle's own folder, then the packages in `aliases`.
         """
-        head = name.partition(".")[0]
-        if head in sys.stdlib_module_names:
+        if (head := name.partition(".")[0]) in sys.stdlib_module_names:
             return None
         if self.sources.find(head) is not None:
             return f"{self.name}.{name}"
         parts = name.split(".")
         for length in range(len(parts), 0, -1):
-            target = self.aliases.get(".".join(parts[:length]))
-            if target is not None:
+            if (target := self.aliases.get(".".join(parts[:length]))) is not None:
                 return ".".join([target, *parts[length:]])
         return None
 
@@ -102,8 +101,7 @@ class Namespace:
             return __import__(name, globals, locals, fromlist or (), level)
         if fromlist:
             return __import__(target, globals, locals, fromlist, 0)
-        found = importlib.import_module(target)
-        return self._head(name, found)
+        return self._head(name, importlib.import_module(target))
 
     def _head(self, name: str, found: ModuleType) -> ModuleType:
         """The module `a` that `import a.b` binds; if it belongs to no bundle, a copy of it with the bundle's `b`."""
@@ -165,13 +163,9 @@ class _Finder(MetaPathFinder):
             raise ModuleNotFoundError(f"no bundle that is loaded has the module {fullname!r}", name=fullname)
         file, is_package = found
         inside = [str(namespace.sources.folder / module.replace(".", "/"))] if is_package else None
-        if file:
-            place = str(namespace.sources.folder / file)
-            loader = _Loader(fullname, place, namespace.sources.files[file], namespace)
-            return spec_from_file_location(fullname, place, loader=loader, submodule_search_locations=inside)
-        spec = ModuleSpec(fullname, None, is_package=True)
-        spec.submodule_search_locations = inside
-        return spec
+        place = str(namespace.sources.folder / file)
+        loader = _Loader(fullname, place, namespace.sources.files.get(file, b""), namespace)
+        return spec_from_file_location(fullname, place, loader=loader, submodule_search_locations=inside)
 
 
 _finder: Final = _Finder()
@@ -183,8 +177,7 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
     Platforms of one process share the modules of the same version with the same sources.
     """
     with _lock:
-        known = _loaded.get(namespace.name)
-        if known is not None:
+        if (known := _loaded.get(namespace.name)) is not None:
             if known.sources.digest != namespace.sources.digest or known.aliases != namespace.aliases:
                 problem = "is loaded in this process with other sources, by another platform"
                 raise BundleError(bundle=bundle, problem=problem, cure="give this one another version")
@@ -206,8 +199,7 @@ def unload(namespace: Namespace) -> None:
         _loaded.pop(namespace.name, None)
         for name in [one for one in sys.modules if one == namespace.name or one.startswith(f"{namespace.name}.")]:
             del sys.modules[name]
-        root = sys.modules.get(ROOT)
-        if root is not None:
+        if (root := sys.modules.get(ROOT)) is not None:
             vars(root).pop(namespace.name.rpartition(".")[2], None)
         if not _loaded:
             sys.modules.pop(ROOT, None)
@@ -255,17 +247,16 @@ def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) ->
 
 def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
     """Import the attributes that a manifest names from a loaded namespace."""
-    slets, names = [], set[str]()
+    slets: dict[str, Any] = {}
     for offer in manifest.slets:
         slet = _find(manifest, namespace, offer)
         try:
             name = spec_of(slet).name
         except ExopError as problem:
             raise _broken(manifest, namespace, offer, str(problem)) from problem
-        if name in names:
+        if name in slets:
             raise _broken(manifest, namespace, offer, f"two slets are called {name!r}; give one another name=")
-        slets.append(slet)
-        names.add(name)
+        slets[name] = slet
     channels = []
     for offer in manifest.channels:
         channel = _find(manifest, namespace, offer)
@@ -273,7 +264,7 @@ def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
             raise _broken(manifest, namespace, offer, f"{offer.attribute} is no sub-class of exop.Channel")
         channels.append(channel)
     builders = [_find(manifest, namespace, offer) for offer in manifest.builders]
-    return Code(namespace, tuple(slets), tuple(channels), tuple(builders))
+    return Code(namespace, tuple(slets.values()), tuple(channels), tuple(builders))
 
 
 def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
@@ -291,10 +282,8 @@ def place_of(error: BaseException, folder: Path) -> tuple[str, int]:
     """The innermost line of an error's traceback in *folder*; the folder itself if there is none."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
         return error.filename, error.lineno or 1
-    for frame in reversed(frames_of(error)):
-        if Path(frame.filename).is_relative_to(folder):
-            return frame.filename, frame.lineno or 1
-    return str(folder), 1
+    places = ((frame.filename, frame.lineno or 1) for frame in reversed(frames_of(error)))
+    return next((place for place in places if Path(place[0]).is_relative_to(folder)), (str(folder), 1))
 
 
 def _find(manifest: Manifest, namespace: Namespace, offer: Offer) -> Any:

@@ -76,13 +76,12 @@ def _taken(name: str, script: Path) -> tuple[str, list[str]]:
         tree = ast.parse(text, str(script))
     except (OSError, UnicodeDecodeError, SyntaxError) as problem:
         raise BundleError(bundle=name, problem=f"cannot be made of {script}: {problem}", cure="correct it") from problem
-    slets = slet_names(tree)
-    if not slets:
+    if not (slets := slet_names(tree)):
         cure = "mark a function with @slet, or write a class below Slet, at the top of the file"
         raise BundleError(bundle=name, problem=f"cannot be made of {script}: it defines no slet", cure=cure)
     pieces = [f'"""The slets of {script.name}."""']
     lines = text.splitlines()
-    for part in needed(statements_of(tree), slets):
+    for part in needed(statements_of(text), slets):
         first = min([part.node.lineno, *(one.lineno for one in getattr(part.node, "decorator_list", ()))])
         gap = "\n\n" if isinstance(part.node, (ast.FunctionDef, ast.ClassDef)) else ""
         pieces.append(gap + "\n".join(lines[first - 1 : part.node.end_lineno]))

@@ -125,8 +125,7 @@ def _check_entry(name: str, entry: zipfile.ZipInfo) -> None:
         _refuse(name, f"it holds a file called {written!r:.300}")
     if path.startswith("/") or ":" in path or any(part in ("", ".", "..") for part in parts):
         _refuse(name, f"the path {path!r} leads out of it")
-    kind = stat.S_IFMT(entry.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG):
+    if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
         _refuse(name, f"{path!r} is no plain file (a link, or a device)")
     if entry.flag_bits & 0x1:
         _refuse(name, f"{path!r} is encrypted")
@@ -189,10 +188,6 @@ class BundleStore:
         with _written(self.folder):
             replace_file(DISK, self.folder / _STARTED, json.dumps(dict(started), indent=2).encode())
 
-    def started(self) -> dict[str, tuple[str, ...]]:
-        """The bundles that were started when the platform closed, each with the bundles that it imported from."""
-        return started_bundles(self.folder)
-
     def close(self) -> None:
         """Remove the folder, if it is temporary."""
         if self._temporary:
@@ -207,9 +202,8 @@ def started_bundles(folder: Path) -> dict[str, tuple[str, ...]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError, TypeError) as problem:
-        raise StateError(
-            f"{folder / _STARTED} cannot be read ({problem}); remove it, and start the bundles again"
-        ) from problem
+        cure = "remove it, and start the bundles again"
+        raise StateError(f"{folder / _STARTED} cannot be read ({problem}); {cure}") from problem
 
 
 def stored_bundles(folder: Path) -> tuple[dict[Path, Archive], dict[str, BundleError]]:

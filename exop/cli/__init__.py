@@ -10,7 +10,6 @@ from typing import Final
 
 #: The exit code when the reader of the output closes the pipe (`exop services | head`).
 PIPE_CLOSED: Final = 141
-_STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,12 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from exop.cli.entry import run_command_line
 
             return run_command_line(given)
-        plugins = discovered()
-        if not (offers := [(plugin, offer) for plugin, offer in plugins.ask("register_commands") if offer]):
-            return show_overview({})
-        from exop.cli.entry import add_plugin_commands, make_app
+        plugins, added = discovered(), {}
+        if offers := [(plugin, offer) for plugin, offer in plugins.ask("register_commands") if offer]:
+            from exop.cli.entry import add_plugin_commands, make_app
 
-        added = add_plugin_commands(make_app(), plugins, offers)
+            added = add_plugin_commands(make_app(), plugins, offers)
         return show_overview({name: (one.__doc__ or "").strip().partition("\n")[0] for name, one in added.items()})
     except BrokenPipeError:
         # Buffered output has no reader: without this, Python would complain about it at exit.
@@ -46,10 +44,9 @@ def open_closed_streams() -> None:
 
     A character that a stream cannot encode is printed as an escape.
     """
-    for name, mode in _STREAMS:
-        if (stream := getattr(sys, name)) is not None:
-            if mode == "w" and isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")
-            continue
-        nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is that of the closed stream
-        setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 (open until the program ends)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if (stream := getattr(sys, name)) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is that of the closed stream
+            setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 (open until the program ends)
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

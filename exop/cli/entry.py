@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
@@ -23,18 +22,22 @@ PLAIN = Parameter(negative=(), show_default=False)
 Format = Literal["console", "json"]
 
 
-@dataclass
-class Session:
-    """The options that apply to every command."""
-
-    debug: bool = False
-
-
 def run_command_line(arguments: list[str]) -> int:
     """Run one command and return its exit code; only a broken pipe raises, which `main` handles for all output."""
-    session = Session(debug="--debug" in arguments)
     try:
-        return _run(arguments, session)
+        app = make_app(arguments)
+        # Plugins need not be loaded if the first word is a built-in command.
+        first = next((word for word in arguments if not word.startswith("-")), None)
+        if first is None or first not in app:
+            plugins = discovered()
+            add_plugin_commands(app, plugins, plugins.ask("register_commands"))
+            if arguments and not arguments[0].startswith("-") and arguments[0] not in app:
+                arguments = arguments[:1]  # `exop replac --help` is the same mistake as `exop replac`
+
+        add_common_options(app)
+        result = app.meta(arguments)
+        sys.stdout.flush()
+        return result if isinstance(result, int) and not isinstance(result, bool) else DONE
     except CycloptsError as problem:
         command = " ".join(["exop", *(problem.command_chain or ()), "--help"])
         say(f"exop: {_one_line(problem)}; see `{command}`")
@@ -45,7 +48,7 @@ def run_command_line(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 (the last resort of a program)
-        return report_error(error, debug=session.debug)
+        return report_error(error, debug="--debug" in arguments)
 
 
 def make_app(arguments: Sequence[str] = ()) -> App:
@@ -89,8 +92,7 @@ def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, 
 
 
 def _add(app: App, function: Any) -> str:
-    name = str(function.__name__).replace("_", "-").strip("-")
-    if name in app:
+    if (name := str(function.__name__).replace("_", "-").strip("-")) in app:
         raise ValueError(f"its command {name!r} is taken already")
     app.command(function, name=name)
     try:
@@ -102,9 +104,8 @@ def _add(app: App, function: Any) -> str:
     return name
 
 
-def add_common_options(app: App, session: Session | None = None) -> None:
+def add_common_options(app: App) -> None:
     """Add the options that every command has; they may precede or follow the command."""
-    held = session or Session()
 
     def launch(
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
@@ -118,30 +119,18 @@ def add_common_options(app: App, session: Session | None = None) -> None:
         ] = (),
     ) -> Any:
         """Options of every command."""
-        held.debug = debug
         level, named = levels_in(log_level)
         set_up("debug" if debug else level, log_format, named)
-        return app(tokens)
+        try:
+            return app(tokens)
+        except (CycloptsError, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001 (as in `run_command_line`, which does not know EXOP_DEBUG)
+            return report_error(error, debug=debug)
 
     app.meta.default(launch)
     app.meta.suppress_keyboard_interrupt = False
     app.meta.group_parameters = "Options of every command"
-
-
-def _run(arguments: list[str], session: Session) -> int:
-    app = make_app(arguments)
-    # Plugins need not be loaded if the first word is a built-in command.
-    first = next((word for word in arguments if not word.startswith("-")), None)
-    if first is None or first not in app:
-        plugins = discovered()
-        add_plugin_commands(app, plugins, plugins.ask("register_commands"))
-        if arguments and not arguments[0].startswith("-") and arguments[0] not in app:
-            arguments = arguments[:1]  # `exop replac --help` is the same mistake as `exop replac`
-
-    add_common_options(app, session)
-    result = app.meta(arguments)
-    sys.stdout.flush()
-    return result if isinstance(result, int) and not isinstance(result, bool) else DONE
 
 
 def _one_line(problem: CycloptsError) -> str:

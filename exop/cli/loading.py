@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from exop.app import IMPORTED, Application
+from exop.cli.options import Load, Params
 from exop.cli.peers import is_local
 from exop.errors import BuilderError, ExopError, PluginError, SettingError, UnknownName, entry, suggest
 from exop.hooks import Plugins
@@ -234,11 +235,7 @@ class Given(NamedTuple):
 
 
 def load_mesh(
-    app: str,
-    parameters: Sequence[str],
-    files: Sequence[Path],
-    folders: Sequence[Path],
-    running: Iterable[str] | None = None,
+    app: str, parameters: Sequence[str], files: Params, folders: Load, running: Iterable[str] | None = None
 ) -> tuple[Mesh, Catalog, Target]:
     """Build the mesh of APP with the installed plugins and those in *folders*; return it with catalog and target."""
     catalog = known_plugins(folders)
@@ -297,8 +294,20 @@ def gather(parameters: Sequence[str], files: Sequence[Path], known: Sequence[str
 
 def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
     """Call an application builder with parameters, which its annotations convert."""
-    name = builder.__name__
-    values = _converted(builder, given)
+    name, settings = builder.__name__, read_settings(builder)
+    try:
+        for key in given:
+            entry(f"the builder {name}", "parameter", settings, key)
+        if missing := [one.name for one in settings.values() if one.required and one.name not in given]:
+            known = ", ".join(map(str, settings.values()))
+            needs = " ".join(f"{one}=…" for one in missing)
+            raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")
+        values = configured(f"the builder {name}", settings, {key: one.value for key, one in given.items()})
+    except (UnknownName, SettingError) as error:
+        wrong = given.get(str(error.facts.get("setting", error.facts.get("name"))))
+        if wrong is not None and wrong.place:
+            error.add_note(f"it is given by {wrong.place}")
+        raise
     try:
         made = builder(**values)
     except (ExopError, KeyboardInterrupt):
@@ -308,21 +317,3 @@ def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
     if isinstance(made, (Mesh, Application)):
         return made if isinstance(made, Mesh) else made.build()
     raise BuilderError(f"the builder {name} returned {type(made).__name__}; it must return an Application")
-
-
-def _converted(builder: Builder, given: Mapping[str, Given]) -> dict[str, Any]:
-    name, settings = builder.__name__, read_settings(builder)
-    try:
-        for key in given:
-            if key not in settings:
-                raise UnknownName(place=f"the builder {name}", kind="parameter", name=key, known=settings)
-        if missing := [one.name for one in settings.values() if one.required and one.name not in given]:
-            known = ", ".join(map(str, settings.values()))
-            needs = " ".join(f"{one}=…" for one in missing)
-            raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")
-        return configured(f"the builder {name}", settings, {key: one.value for key, one in given.items()})
-    except (UnknownName, SettingError) as error:
-        wrong = given.get(str(error.facts.get("setting", error.facts.get("name"))))
-        if wrong is not None and wrong.place:
-            error.add_note(f"it is given by {wrong.place}")
-        raise

@@ -22,6 +22,8 @@ def check_seconds(_: type, seconds: float | None) -> None:
         raise ValueError(f"{seconds:g} is no number of seconds; give 0 or more")
 
 
+Node: TypeAlias = Annotated[str, Parameter(help="APP.NODE.")]
+Argument: TypeAlias = Annotated[str, Parameter(help="NAME=VALUE for the builder.")]
 Json: TypeAlias = Annotated[bool, Parameter(name="--json", help="Print JSON on stdout.")]
 Load: TypeAlias = Annotated[
     tuple[Path, ...],
@@ -62,6 +64,14 @@ class Where:
     on: str | None = None
     identity: Path | None = None
     state: Path | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Call(Where):
+    """The options of a command that calls one platform: which one, and the format of the answer."""
+
+    json: Json = False
 
 
 @Parameter(name="*")

@@ -32,8 +32,6 @@ GROUPS: Final = {
     "host": "Connect hosts",
     "check": "Check beforehand",
 }
-#: The group of the commands that plugins add.
-OF_PLUGINS: Final = "Commands of plugins"
 #: The commands that have subcommands.
 FAMILIES: Final = {
     "bundle": "Install, start, update, stop and uninstall bundles of code on a running platform.",
@@ -161,7 +159,7 @@ def _paragraphs(of_plugins: Mapping[str, str]) -> Iterator[str]:
             groups[GROUPS[command.group]][", ".join(command.names)] = command.summary
         elif family in families:  # listed with its first command
             groups[GROUPS[command.group]][family] = families.pop(family)
-    groups[OF_PLUGINS] = dict(of_plugins)
+    groups["Commands of plugins"] = dict(of_plugins)
     groups["Options of every command"] = {f"{name} {value}".rstrip(): text for name, (value, text) in COMMON.items()}
     groups["Without a command"] = {"--help, -h": "Show this overview.", "--version": "Show the version."}
     yield "Usage: exop COMMAND [OPTIONS]\n"

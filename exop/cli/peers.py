@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exop.cli.options import Where
-from exop.errors import BuilderError, PeerUnreachable, PlanError, RemotingError, UnknownName
+from exop.errors import BuilderError, PeerUnreachable, PlanError, RemotingError, UnknownName, entry
 
 if TYPE_CHECKING:
     from exop.remoting import RunningPlatform
@@ -60,10 +60,9 @@ class Found:
             placed = self.platform.mesh(application).nodes.get(name)
             if placed is not None and (problem := hosts.get(placed.host or "", {}).get("problem")):
                 raise PlanError(f"{application}.{name} is on {placed.host}: {problem}")
-        if name not in nodes:
-            raise UnknownName(place=f"the application {application!r}", kind="node", name=name, known=nodes)
+        node = entry(f"the application {application!r}", "node", nodes, name)
         beside = {what: {name: status[what][name]} for what in ("shadow", "kept") if name in status.get(what, {})}
-        return {**nodes[name], "beside": beside}
+        return {**node, "beside": beside}
 
 
 def the_platform(where: Where) -> RemotePlatform:
@@ -93,16 +92,13 @@ def find_application(text: str, where: Where) -> Iterator[Found]:
         known = platform.applications(inactive=True)
         application, node = split(text, known)
         if not application:
-            place = f"the platform {platform.name!r}"
-            raise UnknownName(place=place, kind="application", name=text, known=known)
+            raise UnknownName(place=f"the platform {platform.name!r}", kind="application", name=text, known=known)
         yield Found(platform, application, node)
 
 
 def runs(text: str, where: Where) -> bool:
     """Whether APP is a running application: the user has named a platform, or one runs APP and APP is not a path."""
-    if where.on or where.state:
-        return True
-    return not is_local(text) and bool(split(text, running())[0])
+    return bool(where.on or where.state or (not is_local(text) and split(text, running())[0]))
 
 
 def running() -> list[str]:

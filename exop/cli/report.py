@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -118,8 +119,6 @@ def where(error: BaseException) -> str:
 
 
 def _in_environment(error: BaseException | None) -> bool:
-    import errno
-
     return issubclass(type(error), _ENVIRONMENT) or (type(error) is OSError and error.errno == errno.EADDRINUSE)
 
 

@@ -81,8 +81,7 @@ def _brief_troubles(facts: Facts, place: str) -> Iterator[str]:
         item = f" on the item {kept['item']:.200} at {kept['port']!r}" if kept and kept["port"] else ""
         yield f"{place} is {facts['state']}{item}: {facts['error']}; fix the cause, then `exop resume {place}`"
     if "hang" in facts:
-        since = facts["hang"]["seconds"]
-        yield f"{place} hangs: an item has taken {since:.1f} s so far, see `exop describe {place}`"
+        yield f"{place} hangs: an item has taken {facts['hang']['seconds']:.1f} s so far, see `exop describe {place}`"
     if dead := facts.get("dead_letters", {}).get("count", 0):
         yield f"{place}: {dead} dead letters, see `exop item list {place}`"
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 Sort: TypeAlias = Literal["mesh", "node", "in", "out", "busy", "latency", "queued", "errors"]
 Status: TypeAlias = Mapping[str, Any]
 
-#: The interval between two live tables, and between two log lines, in seconds.
-LIVE_EVERY: Final = 1.0
-LOG_EVERY: Final = 5.0
 #: A line of text, and its style on a terminal.
 Line: TypeAlias = tuple[str, str]
 ALARM: Final = "bold red"
@@ -47,8 +44,7 @@ class Rates:
 
     def sections(self, status: Status, sort: Sort = "mesh") -> list[Section]:
         """Return an application's metrics, or those of each of its hosts that can be reached."""
-        hosts = {host: one for host, one in status.get("hosts", {}).items() if "nodes" in one}
-        if not hosts:
+        if not (hosts := {host: one for host, one in status.get("hosts", {}).items() if "nodes" in one}):
             return [self.section(status, sort)]
         found = [self.section(one, sort, host) for host, one in hosts.items()]
         found[0]["notes"] += host_lines(status)
@@ -61,8 +57,7 @@ class Rates:
         with the events that are not acknowledged (`lag`) and those still accepted (`credit`).
         """
         name, now, totals = status["name"], status["running_s"], totals_of(status)
-        last = self._last.get((name, host))
-        if last is not None and now < last["running_s"]:
+        if (last := self._last.get((name, host))) is not None and now < last["running_s"]:
             last = None  # the application was deployed again
         self._last[name, host] = status
         span = now - (last["running_s"] if last else 0.0)
@@ -225,9 +220,9 @@ def opening_facts(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 class View:
-    """Reports on an application while it runs; the base class shows nothing."""
+    """Reports on an application while it runs, *every* so many seconds; the base class shows nothing."""
 
-    every = LOG_EVERY
+    every = 5.0
 
     def show(self, status: Status) -> None:
         """Report the metrics, or the progress of the opening; called every `every` seconds."""
@@ -266,7 +261,7 @@ class Log(View):
 class Live(View):
     """A table that is redrawn below the output of slets and logs, or on a *screen* of its own."""
 
-    every = LIVE_EVERY
+    every = 1.0
 
     def __init__(self, console: Console | None = None, *, screen: bool = False) -> None:
         # Imported lazily, here and below: rich takes 40 ms, and only a live table needs it.

@@ -38,7 +38,6 @@ class Watch:
         policy: Whether to wait for the repair of a slet that an error has suspended, or to end with exit code 1.
         drain_timeout: Seconds for which suspended nodes may delay the end of the run.
         error: The error that ended the run.
-        dead: The number of dead letters.
         late: Whether the drain timeout has passed: the items that wait for suspended nodes were not processed.
     """
 
@@ -50,7 +49,6 @@ class Watch:
     drain_timeout: float
     error: ComponentFailed | LastCheckpointFailed | None = None
     outcome: Outcome = "finished"
-    dead: int = 0
     late: bool = False
     _status: dict[str, Any] = field(default_factory=dict)
     _shown: float = field(default_factory=time.monotonic)
@@ -84,7 +82,6 @@ class Watch:
         while not self._ended():
             self._show(self.view.every)
         self._look()
-        self.dead = totals_of(self._status)["dead"]
         report: dict[str, Any] = {"outcome": self.outcome, "status": self._status}
         if self.error is not None:
             nodes = self._status["nodes"].items()
@@ -109,7 +106,7 @@ class Watch:
     def exit_code(self) -> int:
         """Return the exit code of the run: 0 if all items were processed, also after a Ctrl-C."""
         if self.outcome in ("finished", "drained"):
-            return LETTERS if self.dead else DONE
+            return LETTERS if totals_of(self._status)["dead"] else DONE
         return self.stopping.exit_code if self.outcome == "stopped" else FAILED
 
     def _ended(self) -> bool:
@@ -132,15 +129,13 @@ class Watch:
     def _failed(self, error: ComponentFailed) -> bool:
         """Report new failures; return whether they end the run."""
         deployment = self.platform.deployment(self.application)
-        lost = bool(deployment.crashed())
-        waits = self.policy == "wait" and not lost and not self.stopping.count
+        waits = self.policy == "wait" and not deployment.crashed() and not self.stopping.count
         cure = "fix the cause, then `exop resume {}` retries the item; or stop with Ctrl-C" if waits else ""
         report_failures(deployment, self._reported, cure)
         if waits:
             time.sleep(TICK)
             return False
-        self.error = error
-        self.outcome = "failed"
+        self.error, self.outcome = error, "failed"
         return True
 
     def _asked_to_stop(self) -> bool:

@@ -181,8 +181,7 @@ def import_folder(folder: Path) -> ModuleType:
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     module = importlib.import_module(".".join(parts))
-    home = getattr(module, "__file__", None)
-    if home is None or Path(home).resolve().parent != folder:
+    if (home := getattr(module, "__file__", None)) is None or Path(home).resolve().parent != folder:
         problem = (
             f"Python knows another module {'.'.join(parts)!r} ({home or 'built in'}); rename the folder {folder}, or "
             f"uninstall the other one"

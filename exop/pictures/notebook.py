@@ -30,8 +30,7 @@ def size(mesh: Any) -> str:
 
 def as_text(text: str) -> str:
     """Text of several lines as HTML."""
-    body = "\n".join(map(html_text, text.split("\n")))
-    return f"<pre>{body}</pre>"
+    return "<pre>" + "\n".join(map(html_text, text.split("\n"))) + "</pre>"
 
 
 class Figures(dict[str, Any]):
@@ -40,8 +39,7 @@ class Figures(dict[str, Any]):
     def _repr_html_(self) -> str:
         parts = [f"<b>{html_text(self._title())}</b>"] if self._title() else []
         if "nodes" in self:
-            parts.append(_nodes(self["nodes"]))
-            parts.append(_channels({**self.get("channels", {}), **self.get("inserted", {})}))
+            parts += [_nodes(self["nodes"]), _channels({**self.get("channels", {}), **self.get("inserted", {})})]
         elif "applications" in self:
             rows = [[name, one["state"], len(one["nodes"])] for name, one in self["applications"].items()]
             parts.append(_table(("application", "state", "nodes"), rows))
@@ -72,8 +70,7 @@ def _channels(channels: Mapping[str, Any]) -> str:
     """The table of channels with figures of their own."""
     rows = []
     for name, channel in channels.items():
-        own = {key: one for key, one in channel.items() if isinstance(one, (int, float))}
-        if own:
+        if own := {key: one for key, one in channel.items() if isinstance(one, (int, float))}:
             rows.append([name, channel["kind"], ", ".join(f"{key} {_number(one)}" for key, one in own.items())])
     return _table(("channel", "kind", "figures"), rows) if rows else ""
 

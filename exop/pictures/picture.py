@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from exop.pictures.layout import Layout, Spot, lay_out
 from exop.pictures.notebook import html_text
@@ -53,6 +53,10 @@ class Arrow:
     def words(self) -> list[str]:
         """The ports, and whether there is a queue or a connector."""
         return [word for word in (self.label, "queue" * self.queued, "remote" * self.remote) if word]
+
+
+#: The arrows between each two boxes.
+Arrows: TypeAlias = Mapping[tuple[str, str], list[Arrow]]
 
 
 @dataclass(frozen=True)
@@ -117,8 +121,7 @@ class Picture:
                     yield self._arrow(box, node.name, taken, queued)
                     continue
                 for producer, out in producers:
-                    given = "" if out == "out" else out
-                    label = " → ".join(dict.fromkeys(text for text in (given, taken) if text))
+                    label = " → ".join(dict.fromkeys(text for text in ("" if out == "out" else out, taken) if text))
                     yield self._arrow(producer.name, node.name, label, queued)
             if channel in drawn:
                 for producer, out in producers:
@@ -204,8 +207,7 @@ def _mermaid(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
@@ -246,9 +248,7 @@ class Position:
         return (self.left + self.right) / 2
 
 
-def _placed(
-    layout: Layout, widths: Mapping[str, float], arrows: Mapping[tuple[str, str], list[Arrow]]
-) -> dict[str | Spot, Position]:
+def _placed(layout: Layout, widths: Mapping[str, float], arrows: Arrows) -> dict[str | Spot, Position]:
     """Return the position of each box, under its name, and of each gap through which an arrow crosses a column, under
     its `Spot`.
     """
@@ -269,9 +269,7 @@ def _placed(
     return places
 
 
-def _arrows(
-    layout: Layout, places: Mapping[str | Spot, Position], arrows: Mapping[tuple[str, str], list[Arrow]]
-) -> Iterator[str]:
+def _arrows(layout: Layout, places: Mapping[str | Spot, Position], arrows: Arrows) -> Iterator[str]:
     for key, route in layout.routes.items():
         stops = [places[spot.name or spot] for spot in route]
         d = f"M{stops[0].right:.1f} {stops[0].y:.1f}"
@@ -282,28 +280,25 @@ def _arrows(
             d += f" C{here.right + bend:.1f} {here.y:.1f} {end - bend:.1f} {there.y:.1f} {end:.1f} {there.y:.1f}"
             d += "" if there is stops[-1] else f" H{there.right:.1f}"
         x, y = stops[-1].left, stops[-1].y
-        yield _arrow(arrows[key], d, f"M{x - TIP:.1f} {y - 4:.1f} L{x:.1f} {y:.1f} L{x - TIP:.1f} {y + 4:.1f} z")
-        yield _caption(arrows[key], (stops[-2].right + last) / 2, (stops[-2].y + y) / 2)
+        tip = f"M{x - TIP:.1f} {y - 4:.1f} L{x:.1f} {y:.1f} L{x - TIP:.1f} {y + 4:.1f} z"
+        yield from _arrow(arrows[key], d, tip, (stops[-2].right + last) / 2, (stops[-2].y + y) / 2)
     lowest = max((place.y for place in places.values()), default=0.0) + HEIGHT / 2
     for number, (source, target) in enumerate(layout.back, 1):
         here, there, low = places[source], places[target], lowest + PASS * number - 4
         x, y = there.middle - 10, there.y + HEIGHT / 2
         d = f"M{here.middle + 10:.1f} {here.y + HEIGHT / 2:.1f} V{low:.1f} H{x:.1f} V{y + TIP - 1:.1f}"
         tip = f"M{x - 4:.1f} {y + TIP:.1f} L{x:.1f} {y:.1f} L{x + 4:.1f} {y + TIP:.1f} z"
-        yield _arrow(arrows[source, target], d, tip)
-        yield _caption(arrows[source, target], (here.middle + there.middle) / 2, low)
+        yield from _arrow(arrows[source, target], d, tip, (here.middle + there.middle) / 2, low)
 
 
-def _arrow(arrows: list[Arrow], line: str, tip: str) -> str:
+def _arrow(arrows: list[Arrow], line: str, tip: str, x: float, y: float) -> Iterator[str]:
+    """Yield the line and the tip of an arrow, and its label, centred above (*x*, *y*)."""
     dashes = ' stroke-dasharray="5 4"' if any(arrow.queued for arrow in arrows) else ""
     width = 2.6 if any(arrow.remote for arrow in arrows) else 1.3
-    return f'<path d="{line}" fill="none" stroke="#666" stroke-width="{width}"{dashes}/><path d="{tip}" fill="#666"/>'
-
-
-def _caption(arrows: list[Arrow], x: float, y: float) -> str:
+    yield f'<path d="{line}" fill="none" stroke="#666" stroke-width="{width}"{dashes}/><path d="{tip}" fill="#666"/>'
     style = 'font-size="10" fill="#555" text-anchor="middle" paint-order="stroke" stroke="#fff" stroke-width="4"'
     label = _label(arrows)
-    return f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{html_text(label)}</text>' if label else ""
+    yield f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{html_text(label)}</text>' if label else ""
 
 
 def _label(arrows: list[Arrow]) -> str:
@@ -316,14 +311,14 @@ def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
     number = [*picture.by_host].index(picture.host(name))
     own = f'stroke="{FRAMES[number % len(FRAMES)]}" stroke-width="{2 if number else 1}"'
     frame = f'stroke="{MARKED}" stroke-width="2.5"' if marked else own
-    width = place.right - place.left
+    width, end = place.right - place.left, html_text(_cut(under, before=True))
     size = f'x="{place.left:.1f}" y="{place.y - HEIGHT / 2:.1f}" width="{width:.1f}" height="{HEIGHT}"'
     middle = f'x="{place.middle:.1f}" text-anchor="middle"'
     return (
         f"<g><title>{html_text(f'{title}: {under}')}</title>"
         f'<rect {size} rx="{corner:g}" fill="{fill}" {frame}/>'
         f'<text {middle} y="{place.y - 3:.1f}" font-size="13" fill="#111">{html_text(_cut(title))}</text>'
-        f'<text {middle} y="{place.y + 13:.1f}" font-size="10" fill="#444">{html_text(_cut_before(under))}</text></g>'
+        f'<text {middle} y="{place.y + 13:.1f}" font-size="10" fill="#444">{end}</text></g>'
     )
 
 
@@ -336,7 +331,7 @@ def _texts_of(picture: Picture, name: str) -> tuple[str, str, str]:
 
 def _width(picture: Picture, name: str) -> float:
     title, under, _ = _texts_of(picture, name)
-    return max(_width_of(_cut(title)) * 1.3, _width_of(_cut_before(under)), 44) + 22
+    return max(_width_of(_cut(title)) * 1.3, _width_of(_cut(under, before=True)), 44) + 22
 
 
 def _width_of(text: str) -> float:
@@ -344,13 +339,10 @@ def _width_of(text: str) -> float:
     return sum(10.0 if unicodedata.east_asian_width(letter) in "WF" else 5.8 for letter in text)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-
-
-def _cut_before(text: str) -> str:
-    """The end of a slet's identity, which says more than its beginning."""
-    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+def _cut(text: str, *, before: bool = False) -> str:
+    """A text that is not too long; *before*: its end, as of a slet's identity, whose beginning says less."""
+    short = f"…{text[1 - LONGEST :]}" if before else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= LONGEST else short
 
 
 #: The functions that draw a picture, by format.

@@ -164,9 +164,7 @@ class Delivery:
     def _leave(self, call: _Call) -> None:
         self._dispatcher = _started(self._dispatch_all, "exop listeners")  # first, because this may fail
         self._left[call.listener], self._call = call, None
-        for listener, event in self._waiting:
-            if listener is call.listener:
-                call.behind.append(event)
+        call.behind.extend(event for listener, event in self._waiting if listener is call.listener)
         self._waiting = deque(one for one in self._waiting if one[0] is not call.listener)
 
 

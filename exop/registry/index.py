@@ -51,7 +51,7 @@ class ServiceReference:
 
 
 def order_of(service_id: int, ranking: object) -> int:
-    """Return a number that sorts services by ranking, descending, and then by identifier.
+    """Return a number that sorts services by ranking, descending, and then by identifier, its remainder by `_IDS`.
 
     Raises:
         RegistryError: the ranking is not a whole number.
@@ -59,11 +59,6 @@ def order_of(service_id: int, ranking: object) -> int:
     if type(ranking) is not int:
         raise RegistryError(f"the property {RANKING!r} is {ranking!r}; a ranking is a whole number", property=RANKING)
     return service_id - ranking * _IDS
-
-
-def id_of(order: int) -> int:
-    """Return the identifier that an order number contains."""
-    return order % _IDS
 
 
 #: The order numbers of the services that have one value; a plain number if only one service has it, as for most.
@@ -147,7 +142,7 @@ class ServiceIndex:
         numbers: dict[int, None] = {}
         for posting in smallest:
             numbers |= {posting: None} if isinstance(posting, int) else posting
-        return (self._references[id_of(number)] for number in sorted(numbers))
+        return (self._references[number % _IDS] for number in sorted(numbers))
 
     def _post(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
         by_name = self._postings

@@ -18,6 +18,8 @@ _number, _order = attrgetter("number"), attrgetter("order")
 Callback: TypeAlias = Callable[[ServiceReference], object]
 #: Queues an event for a subscription.
 Queue: TypeAlias = "Callable[[Subscription, ServiceEvent], None]"
+#: Closes a subscription.
+Close: TypeAlias = "Callable[[Subscription], None]"
 
 
 class Change(Enum):
@@ -44,9 +46,7 @@ class ServiceEvent:
 class Subscription:
     """A listener and its filter, until the subscription is closed."""
 
-    def __init__(
-        self, wanted: Filter, callback: Callable[[ServiceEvent], object], close: Callable[[Subscription], None]
-    ) -> None:
+    def __init__(self, wanted: Filter, callback: Callable[[ServiceEvent], object], close: Close) -> None:
         #: The filter that selects the services.
         self.filter = wanted
         self.number = -1
@@ -101,13 +101,7 @@ class ServiceTracker(Subscription):
     call of `added` is followed by exactly one call of `removed`.
     """
 
-    def __init__(
-        self,
-        wanted: Filter,
-        callbacks: Mapping[Change, Callback | None],
-        close: Callable[[Subscription], None],
-        lock: Lock,
-    ) -> None:
+    def __init__(self, wanted: Filter, callbacks: Mapping[Change, Callback | None], close: Close, lock: Lock) -> None:
         super().__init__(wanted, self.deliver, close)
         self._callbacks = callbacks
         self._lock = lock

@@ -79,8 +79,7 @@ class WriteLines(Slet, name="write_lines"):
             written.before[real] = written.size
             written.size = written.before.pop(here, 0)
         written.path, written.real = path, here
-        there = os.fstat(self._file.fileno()).st_size
-        if there < written.size:
+        if (there := os.fstat(self._file.fileno()).st_size) < written.size:
             raise OSError(f"{self.path} has {there} bytes, and {written.size} were written to it: put it back")
         self._file.truncate(written.size)
         self._file.seek(written.size)
@@ -258,19 +257,18 @@ class WriteParquet(HoldingSink, name="write_parquet"):
 
     def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
         """Write the file under a temporary name, and rename the file when it is on disk."""
+        # Imported lazily: with it comes msgspec, which an application without this slet does not need.
+        from exop.runtime.log.segment import DISK
+
         place = self._file(run, number, self._place)
         unfinished = place.with_name(f".{place.name}.unfinished")
         names = dict.fromkeys(name for row in rows for name in row)  # `from_pylist` takes those of the first row only
         table = self._table.from_pydict({name: [row.get(name) for row in rows] for name in names})
         self._parquet.write_table(table, unfinished)
-        for path in (unfinished, self.path):
-            number_of_file = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(number_of_file)
-            finally:
-                os.close(number_of_file)
-            if path is unfinished:
-                os.replace(unfinished, place)
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(place)
+        DISK.sync(self.path)
 
     def last_lot(self, run: str, place: list[str]) -> int:
         """Return the number of the last file."""
@@ -316,10 +314,8 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        try:
+        with closing(self._database):
             super().__exit__(*exc)
-        finally:
-            self._database.close()
 
     def check(self, row: dict[str, Any]) -> dict[str, Any]:
         """Compare the row with the columns of the table, and create the table if needed."""
@@ -339,19 +335,14 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         """Insert the rows and the number of the lot in one transaction."""
         self.check(rows[0])  # held rows may be the first ones of another table
         execute = self._database.execute
-        execute("BEGIN IMMEDIATE")
-        try:
+        with self._database:  # commits at the end of the block, or rolls back
+            execute("BEGIN IMMEDIATE")
             for row in rows:
                 names, marks = ", ".join(map(_quoted, row)), ", ".join("?" * len(row))
                 execute(f"INSERT INTO {_quoted(self.table)} ({names}) VALUES ({marks})", tuple(row.values()))
             columns = "sink TEXT, run TEXT, number INTEGER, PRIMARY KEY (sink, run)"
             execute(f"CREATE TABLE IF NOT EXISTS {NOTES} ({columns})")
             execute(f"INSERT OR REPLACE INTO {NOTES} VALUES (?, ?, ?)", (self.table, run, number))
-            execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                execute("ROLLBACK")
-            raise
 
     def last_lot(self, run: str, place: list[str]) -> int:
         """Return the number of the last inserted lot."""

@@ -6,6 +6,7 @@ import csv
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,7 @@ def read_lines(position: Position, *, path: Path, encoding: str = "utf-8") -> It
         encoding: The encoding of the file.
     """
     with path.open(encoding=encoding) as lines:
-        for _ in range(position.number):
-            next(lines, None)
-        for line in lines:
+        for line in islice(lines, position.number, None):
             position.number += 1
             yield line.rstrip("\n")
 
@@ -80,9 +79,7 @@ def read_csv(
     """
     with path.open(encoding=encoding, newline="") as lines:
         rows = csv.DictReader(lines, fieldnames=columns, delimiter=delimiter)
-        for _ in range(position.number):
-            next(rows, None)
-        for row in rows:
+        for row in islice(rows, position.number, None):
             if None in row or None in row.values():
                 raise ValueError(f"{path}, line {rows.line_num}: it needs as many fields as there are columns")
             position.number += 1

@@ -23,6 +23,7 @@ from exop.model.slets.spec import SletSpec
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.slets.tie import Tie
 from exop.platform import Platform
+from exop.remoting.identity import file_stamps
 from exop.testing.feeding import entering, feed
 from exop.testing.feeding import open as open_slet
 
@@ -303,21 +304,11 @@ def _copy_when(tie: Tie, name: str, after: bool, copy: Callable[[], None]) -> th
 def _copied(state: Path, copy: Path) -> None:
     """Copy the state of a platform that runs, until nothing has changed meanwhile: the engine may still commit."""
     before = None
-    while before is None or before != _files(state):
+    while before is None or before != file_stamps(state.rglob("*")):
         shutil.rmtree(copy, ignore_errors=True)
-        before = _files(state)
+        before = file_stamps(state.rglob("*"))
         with suppress(shutil.Error):  # a file has vanished
             shutil.copytree(state, copy, ignore=shutil.ignore_patterns("lock"))
-
-
-def _files(state: Path) -> list[tuple[str, int, int]]:
-    """Return the files below a folder, with their sizes and times."""
-    found = []
-    for one in sorted(state.rglob("*")):
-        with suppress(FileNotFoundError):
-            facts = one.stat()
-            found.append((str(one), facts.st_size, facts.st_mtime_ns))
-    return found
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from exop.errors import SletError, StoredStateError, entry
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -29,6 +29,8 @@ from exop.safe_repr import add_note, safe_repr
 
 S = TypeVar("S", bound=Slet)
 T = TypeVar("T")
+#: The calls of an open slet by input port; for `None`, the call that returns its iterator.
+Calls: TypeAlias = Callable[[PortSpec | None], Callable[..., Any]]
 
 #: The seconds to wait for a slet with a driver of its own.
 PATIENCE: Final = 30.0
@@ -138,13 +140,10 @@ def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens
 
 
 @contextmanager
-def opened(
-    spec: SletSpec, memento: Memento | None, given: dict[str, Any]
-) -> Iterator[tuple[Any, Callable[[PortSpec | None], Callable[..., Any]]]]:
+def opened(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Iterator[tuple[Any, Calls]]:
     """Open a slet with this memento, or with a new memento if `None`, and close it at the end of the block.
 
-    Yield the instance of a class slet, and a function that returns the call for an input port; for `None`, the call
-    that returns the iterator.
+    Yield the instance of a class slet, and the calls.
     """
     memento = memento if memento is not None or spec.state is None else spec.state[1]()
     if not spec.is_class:
@@ -211,9 +210,7 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
         return _output(spec, instance, call, items)
 
 
-def _output(
-    spec: SletSpec, instance: Any, call: Callable[[PortSpec | None], Callable[..., Any]], items: Iterable[Any]
-) -> list[Any]:
+def _output(spec: SletSpec, instance: Any, call: Calls, items: Iterable[Any]) -> list[Any]:
     """Return the output of an open slet for *items*, or of a source."""
     out = getattr(instance, OUT, None)
     pushed = out if isinstance(out, CollectingOutput) else CollectingOutput()
@@ -338,11 +335,7 @@ def _original(failed: FailedItem) -> SletSpec:
     # Imported lazily: plugins are loaded only where the code is not found by its name.
     from exop.runtime.catalog import known_slets
 
-    slets = known_slets().slets
-    if failed.slet not in slets:
-        raise StoredStateError(
-            what=f"the slet {failed.slet} of {failed.place}",
-            problem="its code is not found here",
-            cure="install it, or give it: replay(FILE, slet=…)",
-        )
-    return slets[failed.slet]
+    if (spec := known_slets().slets.get(failed.slet)) is not None:
+        return spec
+    what, cure = f"the slet {failed.slet} of {failed.place}", "install it, or give it: replay(FILE, slet=…)"
+    raise StoredStateError(what=what, problem="its code is not found here", cure=cure)

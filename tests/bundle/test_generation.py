@@ -82,9 +82,7 @@ Load = Callable[..., ModuleType]
 
 def lines(*names: str) -> list[str]:
     """The first line of each statement that is needed."""
-    return [
-        ast.unparse(statement.node).splitlines()[0] for statement in needed(statements_of(ast.parse(MODULE)), names)
-    ]
+    return [ast.unparse(statement.node).splitlines()[0] for statement in needed(statements_of(MODULE), names)]
 
 
 FUTURE = "from __future__ import annotations"
@@ -415,7 +413,7 @@ def test_what_is_planted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "_bound": lambda node, table: (one for one in right(node, table) if not isinstance(node, ast.Expr)),
     }
     monkeypatch.setattr(generation, forgotten, wrong[forgotten])
-    generation._statements_in.cache_clear()
+    generation.statements_of.cache_clear()
     with pytest.raises((AssertionError, AttributeError)):
         all(edit_any(tmp_path, seed) is None for seed in range(200))
-    generation._statements_in.cache_clear()
+    generation.statements_of.cache_clear()

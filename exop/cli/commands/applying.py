@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from exop.cli.commands.editing import VERBS, as_edit, edit_node
 from exop.cli.commands.hosting import drain
-from exop.cli.options import Json, Load, Params, Proof, Request, Succession, Trigger, Where
+from exop.cli.options import Argument, Json, Load, Params, Proof, Request, Succession, Trigger, Where
 from exop.cli.outcome import code_is_there, show_and_make
 from exop.cli.peers import the_platform
 from exop.cli.report import say
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def apply(
     app: str,
     /,
-    *parameters: str,
+    *parameters: Argument,
     params: Params = (),
     proof: Proof = Proof(),
     request: Request = Request(),
@@ -38,7 +38,6 @@ def apply(
 
     Args:
         app: A topology file, or anything else that `exop run` takes.
-        parameters: NAME=VALUE for the builder.
     """
     proof.as_data()  # a mistake in it is reported before any platform is asked
     with the_platform(request) as platform:
@@ -112,11 +111,9 @@ def _apply(platform: RemotePlatform, topology: str, request: Request, proof: Pro
 
     name = name_in(topology)
     running = platform.status()["applications"].get(name)
-    if running is not None and running["state"] != "finished":
-        with code_is_there():
-            planned = platform.plan_topology(topology, proof=proof.as_data())
-        return show_and_make(planned, request, proof)
     with code_is_there():
+        if running is not None and running["state"] != "finished":
+            return show_and_make(platform.plan_topology(topology, proof=proof.as_data()), request, proof)
         if request.dry_run:
             try:
                 platform.plan_topology(topology)  # checks it, and only then finds that no such application runs
@@ -137,8 +134,7 @@ def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
     views: list[View] = []  # none if the application opens at once
 
     def show() -> None:
-        status = platform.status()["applications"].get(name, {})
-        if "opening" in status:
+        if "opening" in (status := platform.status()["applications"].get(name, {})):
             views.extend([] if views else [choose_view(quiet=False)])
             views[0].show(status)
 

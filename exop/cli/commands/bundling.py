@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from exop.cli.options import Bounds, Json, Where
+from exop.cli.options import Bounds, Call, Json
 from exop.cli.peers import the_platform
 from exop.cli.text import answer, columns
 from exop.errors import BundleBroken
@@ -37,7 +37,7 @@ def bundle_new(
     return answer({"bundle": made.key, "folder": str(folder)}, text, json=json)
 
 
-def bundle_install(path: Path, /, *, start: bool = False, where: Where = Where(), json: Json = False) -> int:
+def bundle_install(path: Path, /, *, start: bool = False, call: Call = Call()) -> int:
     """Send a bundle to a running platform, which stores it, but imports its code only when the bundle is started.
 
     Example: `exop bundle install speeds --start`
@@ -46,14 +46,14 @@ def bundle_install(path: Path, /, *, start: bool = False, where: Where = Where()
         path: A folder with a bundle.toml, or a zip archive of one.
         start: Start the bundle as well.
     """
-    with the_platform(where) as platform, _errors_in(path):
+    with the_platform(call) as platform, _errors_in(path):
         facts = platform.bundles.install(path)
         if start:
             facts = platform.bundles.start(facts["bundle"])
-    return _state(facts, json=json)
+    return _state(facts, json=call.json)
 
 
-def bundle_start(bundle: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def bundle_start(bundle: str, /, *, call: Call = Call()) -> int:
     """Start a bundle: import its code, and register its slets and channels.
 
     The bundles that it requires are started first.
@@ -63,18 +63,12 @@ def bundle_start(bundle: str, /, *, where: Where = Where(), json: Json = False) 
     Args:
         bundle: NAME@VERSION, or NAME for the highest version.
     """
-    with the_platform(where) as platform:
-        return _state(platform.bundles.start(bundle), json=json)
+    with the_platform(call) as platform:
+        return _state(platform.bundles.start(bundle), json=call.json)
 
 
 def bundle_update(
-    path: Path,
-    /,
-    *,
-    application: str | None = None,
-    bounds: Bounds = Bounds(),
-    where: Where = Where(),
-    json: Json = False,
+    path: Path, /, *, application: str | None = None, bounds: Bounds = Bounds(), call: Call = Call()
 ) -> int:
     """Replace the started version of a bundle by a new one, in all applications, while the streams run.
 
@@ -89,17 +83,17 @@ def bundle_update(
         path: A folder with a bundle.toml, or a zip archive of one.
         application: Update only this application; the old version remains started as long as others use it.
     """
-    with the_platform(where) as platform, _errors_in(path):
+    with the_platform(call) as platform, _errors_in(path):
         facts = platform.bundles.update(path, application, **bounds.limits())
     replaced = ", ".join(facts["replaced"]) or "no node runs a slet of it"
     lines = [f"{facts['bundle']}: {facts['state']}; replaced: {replaced}"]
     lines += [f"{node}: {'; '.join(changes)}" for node, changes in facts["settings"].items()]
     lines += [f"stopped: {', '.join(facts['stopped'])}"] if facts["stopped"] else []
     lines += [f"not replaced: {node}, whose home is {home}" for node, home in facts["elsewhere"].items()]
-    return answer(facts, "\n".join(lines), json=json)
+    return answer(facts, "\n".join(lines), json=call.json)
 
 
-def bundle_stop(bundle: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def bundle_stop(bundle: str, /, *, call: Call = Call()) -> int:
     """Stop a bundle that no application uses; the bundle remains installed.
 
     Example: `exop bundle stop speeds`
@@ -107,11 +101,11 @@ def bundle_stop(bundle: str, /, *, where: Where = Where(), json: Json = False) -
     Args:
         bundle: NAME@VERSION, or NAME if one version is started.
     """
-    with the_platform(where) as platform:
-        return _state(platform.bundles.stop(bundle), json=json)
+    with the_platform(call) as platform:
+        return _state(platform.bundles.stop(bundle), json=call.json)
 
 
-def bundle_uninstall(bundle: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def bundle_uninstall(bundle: str, /, *, call: Call = Call()) -> int:
     """Stop a bundle that no application uses, and remove it.
 
     Example: `exop bundle uninstall speeds@0.1.0`
@@ -119,20 +113,20 @@ def bundle_uninstall(bundle: str, /, *, where: Where = Where(), json: Json = Fal
     Args:
         bundle: NAME@VERSION, or NAME if there is one version.
     """
-    with the_platform(where) as platform:
-        return _state(platform.bundles.uninstall(bundle), json=json)
+    with the_platform(call) as platform:
+        return _state(platform.bundles.uninstall(bundle), json=call.json)
 
 
-def bundle_list(*, where: Where = Where(), json: Json = False) -> int:
+def bundle_list(*, call: Call = Call()) -> int:
     """List the bundles of a platform: state, slets, missing requirements, and the applications that use them.
 
     Example: `exop bundle list --json`
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         rows = platform.bundles.list()
     none = "no bundle is installed; `exop bundle install FOLDER` installs one"
     head = ("bundle", "state", "offers", "used by", "")
-    return answer(rows, lambda: columns(head, [_row(one) for one in rows]) if rows else none, json=json)
+    return answer(rows, lambda: columns(head, [_row(one) for one in rows]) if rows else none, json=call.json)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.cli.loading import known_plugins, load_mesh
-from exop.cli.options import Json, Load, Params
+from exop.cli.options import Argument, Json, Load, Params
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
 from exop.errors import ExopError, MeshError, PlanError, RemotingError
@@ -38,7 +38,7 @@ OPTIONAL: Final = {
 
 
 def check(
-    app: str, /, *parameters: str, deep: bool = False, params: Params = (), load: Load = (), json: Json = False
+    app: str, /, *parameters: Argument, deep: bool = False, params: Params = (), load: Load = (), json: Json = False
 ) -> int:
     """Build an application, and check its slets, types, wiring and plugins without running it.
 
@@ -49,7 +49,6 @@ def check(
 
     Args:
         app: Anything that `exop run` takes.
-        parameters: NAME=VALUE for the builder.
         deep: Let engines analyse their queries, too; Spark is started for it.
     """
     from exop.model.meshes.checks import resolved
@@ -183,8 +182,7 @@ def _packages() -> Iterator[Finding]:
 
 def _plugins() -> Iterator[Finding]:
     plugins = known_plugins().plugins
-    working = [name for name in plugins.names() if name not in plugins.broken]
-    yield Finding("plugins", ", ".join(working) or "none")
+    yield Finding("plugins", ", ".join(name for name in plugins.names() if name not in plugins.broken) or "none")
     for name, problem in plugins.broken.items():
         yield Finding(f"plugin {name}", str(problem), "broken", f"fix or uninstall the distribution of {name!r}")
 
@@ -210,10 +208,9 @@ def _run_directory() -> Finding:
         path = run_directory()
     except ExopError as problem:
         return Finding("run directory", str(problem), "broken", "export XDG_RUNTIME_DIR=DIR, a directory of your own")
-    mode = stat.S_IMODE(path.stat().st_mode)
     if not os.access(path, os.W_OK | os.X_OK):
         return Finding("run directory", f"{path} cannot be written", "broken", f"chmod u+rwx {path}")
-    return Finding("run directory", f"{path}, mode {mode:o}, for its owner only")
+    return Finding("run directory", f"{path}, mode {stat.S_IMODE(path.stat().st_mode):o}, for its owner only")
 
 
 def _running() -> Iterator[Finding]:

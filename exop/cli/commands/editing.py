@@ -8,12 +8,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from exop.cli.options import Json, Proof, Request, Succession, Trigger, Where
+from exop.cli.options import Call, Node, Proof, Request, Succession, Trigger
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
 from exop.cli.text import answer, paused
-from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, PlanError, StaleMesh, UnknownName
+from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, PlanError, StaleMesh, UnknownName, entry
 from exop.model.slets.spec import parse
 
 #: How often an edit is planned if other changes are made between planning and applying it.
@@ -34,7 +34,7 @@ VERBS: Final = (*NEEDED, "suspend", "resume", "remove")
 
 
 def replace(
-    node: str,
+    node: Node,
     slet: str,
     /,
     *settings: str,
@@ -51,7 +51,6 @@ def replace(
     Example: `exop replace app.average windows:median size=100 --shadow 1000items`
 
     Args:
-        node: APP.NODE.
         slet: The new slet, PLUGIN:NAME; FOLDER:NAME for a slet of a package that the platform has loaded.
         settings: NAME=VALUE for the new slet.
     """
@@ -72,7 +71,7 @@ def configure(node: str, /, *settings: str, trigger: Trigger = Trigger(), reques
     return edit_node(node, as_edit("configure", settings, trigger=trigger), request)
 
 
-def rewire(node: str, /, *ports: str, request: Request = Request()) -> int:
+def rewire(node: Node, /, *ports: str, request: Request = Request()) -> int:
     """Connect ports of a running node, and of other nodes of its application, to other channels in one change.
 
     Items remain in their channel; a channel without any connection is drained and removed.
@@ -80,7 +79,6 @@ def rewire(node: str, /, *ports: str, request: Request = Request()) -> int:
     Example: `exop rewire app.tag out=buffer:queue,capacity=100 sink.item=buffer` inserts a queue between two nodes.
 
     Args:
-        node: APP.NODE.
         ports: PORT=CHANNEL for a channel of the mesh (`exop mesh APP` shows them), PORT=CHANNEL:KIND[,NAME=VALUE…] for
             a new one; NODE.PORT=CHANNEL for a port of another node. PORT= disconnects a port.
     """
@@ -119,13 +117,10 @@ def move(node: str, host: str, /, *also: str, proof: Proof = Proof(), request: R
     return edit_node(node, as_edit("move", (host, *also)), request, proof)
 
 
-def suspend(node: str, /, *, request: Request = Request()) -> int:
+def suspend(node: Node, /, *, request: Request = Request()) -> int:
     """Suspend a node until `exop resume`: items wait in front of it, and upstream nodes wait when queues are full.
 
     Example: `exop suspend app.average`
-
-    Args:
-        node: APP.NODE.
     """
     return edit_node(node, {"edit": "suspend"}, request)
 
@@ -150,7 +145,7 @@ def remove(app: str, /, *, request: Request = Request()) -> int:
     return answer({"application": found.application, "removed": True, "left": left}, text, json=request.json)
 
 
-def end(app: str, /, *, wait: bool = False, where: Where = Where(), json: Json = False) -> int:
+def end(app: str, /, *, wait: bool = False, call: Call = Call()) -> int:
     """End the sources of a running application; items in flight are still processed.
 
     Example: `exop end app --wait`
@@ -159,7 +154,7 @@ def end(app: str, /, *, wait: bool = False, where: Where = Where(), json: Json =
         app: The name of the application.
         wait: Return when all items have been processed.
     """
-    with find_application(app, where) as found:
+    with find_application(app, call) as found:
         found.check_whole(app)
         found.platform.end(found.application)
         done = "its sources end, items in flight are processed"
@@ -169,10 +164,10 @@ def end(app: str, /, *, wait: bool = False, where: Where = Where(), json: Json =
                 found.platform.wait(found.application)
             except (UnknownName, PeerUnreachable):  # `exop run` ends after it has printed its report
                 done = "ended, and its platform has left"
-        return _done(found.application, done, json=json)
+        return _done(found.application, done, json=call.json)
 
 
-def resume(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def resume(node: str, /, *, call: Call = Call()) -> int:
     """Resume a suspended node, which first retries the item on which it was suspended.
 
     An application that could not be restarted with its platform is started now. The exit code is 1 if the item fails
@@ -183,26 +178,26 @@ def resume(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
     Args:
         node: APP.NODE; APP for an application that is down.
     """
-    with find_application(node, where) as found:
+    with find_application(node, call) as found:
         if not found.node and found.application in found.platform.status()["failed_to_restart"]:
             found.platform.restart(found.application)
-            return _done(found.application, "started again", json=json)
+            return _done(found.application, "started again", json=call.json)
         place = found.check_node()
         before = found.node_status()
         if before["state"] == "active":
-            return _done(place, "it is not suspended: nothing to do", json=json)
+            return _done(place, "it is not suspended: nothing to do", json=call.json)
         found.platform.resume(found.application, found.node)
         if (again := _failed_again(found, before)) is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
             raise Failure(ComponentFailed(node=place, phase="retrying its item", problem=problem))
-        return _done(place, "resumed", json=json)
+        return _done(place, "resumed", json=call.json)
 
 
 def _done(place: str, done: str, *, json: bool) -> int:
     return answer({"target": place, "done": done}, f"{place}: {done}", json=json)
 
 
-def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), json: Json = False) -> int:
+def rollback(node: str, /, *, abandon: bool = False, call: Call = Call()) -> int:
     """Switch a node back to its previous slet, which `exop replace … --keep 60s` has kept running.
 
     The previous slet has processed the same items as its replacement, so that its state is current. No item is lost,
@@ -215,7 +210,7 @@ def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), jso
         node: APP.NODE; APP with --abandon.
         abandon: Cancel the trial of the application APP (--shadow); the old slets keep running.
     """
-    with find_application(node, where) as found:
+    with find_application(node, call) as found:
         application = found.application
         if abandon and found.node:
             raise BuilderError(f"a trial belongs to a whole change; write exop rollback --abandon {application}")
@@ -223,7 +218,7 @@ def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), jso
             raise BuilderError(f"{application}: no trial is in progress; `exop describe {application}` shows trials")
         if abandon:
             text = f"{application}: the trial is cancelled, the old slets keep running"
-            return answer({"application": application, "abandoned": True}, text, json=json)
+            return answer({"application": application, "abandoned": True}, text, json=call.json)
         found.check_node()
         kept = found.node in found.platform.status(found.application).get("kept", {})
         try:
@@ -233,7 +228,7 @@ def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), jso
                 raise
             raise Failure(error) from error
     runs = f"revision {changed.revision} runs, with the predecessor of {found.node}"
-    return answer(changed_facts(changed), f"{changed.application}: {runs}{paused(changed.paused_ms)}", json=json)
+    return answer(changed_facts(changed), f"{changed.application}: {runs}{paused(changed.paused_ms)}", json=call.json)
 
 
 def edit_node(target: str, edit: dict[str, Any], request: Request, proof: Proof = Proof()) -> int:
@@ -350,8 +345,6 @@ def _forgotten(app: str, state: Path) -> bool:
     with suppress(PeerUnreachable), ControlClient(control_address(state)):
         return False
     with closing(Store(state)) as store:
-        known = [one.name for one in store.applications()]
-        if app not in known:
-            raise UnknownName(place=f"the state directory {state}", kind="application", name=app, known=known)
-        store.forget(app)
+        known = {one.name: one for one in store.applications()}
+        store.forget(entry(f"the state directory {state}", "application", known, app).name)
     return True

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from exop.cli.options import Bounds, Json, Request, Where, check_seconds
+from exop.cli.options import Bounds, Call, Json, Request, check_seconds
 from exop.cli.outcome import changed_facts
 from exop.cli.peers import split, the_platform
 from exop.cli.report import say
@@ -23,22 +23,23 @@ Authority: TypeAlias = Annotated[
     Parameter(name="--authority", env_var="EXOP_AUTHORITY", help="The folder of the authority: by default, certs."),
 ]
 Days: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lte=36_500))]
+PlatformName: TypeAlias = Annotated[str, Parameter(help="The name of the platform.")]
 _CERTS: Final = Path("certs")
 
 
-def peers(*, where: Where = Where(), json: Json = False) -> int:
+def peers(*, call: Call = Call()) -> int:
     """List the peers of a platform: state, address, role, round trip, and the remote connectors with credits and lag.
 
     Lag: the items that the receiver has not acknowledged yet. Credit: the items that it still accepts.
 
     Example: `exop peers --on a --json`
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         found = platform.peers()
-    return answer(found, lambda: peers_text(found), json=json)
+    return answer(found, lambda: peers_text(found), json=call.json)
 
 
-def connect(uri: str, /, name: str | None = None, *, where: Where = Where(), json: Json = False) -> int:
+def connect(uri: str, /, name: str | None = None, *, call: Call = Call()) -> int:
     """Link a platform with the platform at URI; the link reconnects by itself.
 
     A platform with a state directory links itself again at every start, until `exop disconnect`.
@@ -49,13 +50,13 @@ def connect(uri: str, /, name: str | None = None, *, where: Where = Where(), jso
         uri: The address at which the other platform listens: tls://HOST:PORT; on this host tcp://NAME@127.0.0.1:PORT.
         name: The name that the platform there must have.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         found = platform.connect_peer(uri, name)
         text = f"{platform.name} is linked with {found['peer']} at {uri}"
-    return answer(found, text, json=json)
+    return answer(found, text, json=call.json)
 
 
-def disconnect(peer: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def disconnect(peer: str, /, *, call: Call = Call()) -> int:
     """Do not link a platform with PEER at its next start; the link itself stays until the platform stops.
 
     Example: `exop disconnect b --on a`
@@ -63,15 +64,13 @@ def disconnect(peer: str, /, *, where: Where = Where(), json: Json = False) -> i
     Args:
         peer: The name of a platform that was linked by `exop connect`.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         platform.forget_peer(peer)
         text = f"{platform.name} does not link itself with {peer} any more at its next start"
-    return answer({"peer": peer}, text, json=json)
+    return answer({"peer": peer}, text, json=call.json)
 
 
-def discover(
-    *, seconds: Annotated[float, Parameter(validator=check_seconds)] = 3.0, where: Where = Where(), json: Json = False
-) -> int:
+def discover(*, seconds: Annotated[float, Parameter(validator=check_seconds)] = 3.0, call: Call = Call()) -> int:
     """List the platforms that announce themselves on the local network, and whether the platform can use them.
 
     A platform is usable if both have certificates of the same authority; for the others, the reason is shown.
@@ -81,20 +80,15 @@ def discover(
     Args:
         seconds: Seconds to listen for announcements; 3 by default.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         found = platform.discover(seconds)
     rows = [(one["name"], one["uri"], one["exop"], one["state"], one["problem"]) for one in found]
     none = "no platform announces itself here; `exop serve --announce` does"
-    return answer(found, columns(("name", "address", "exop", "state", ""), rows) if rows else none, json=json)
+    return answer(found, columns(("name", "address", "exop", "state", ""), rows) if rows else none, json=call.json)
 
 
 def resolve(
-    app: str,
-    /,
-    *,
-    commit: Annotated[bool, Parameter(name="--commit", negative="--abort")],
-    where: Where = Where(),
-    json: Json = False,
+    app: str, /, *, commit: Annotated[bool, Parameter(name="--commit", negative="--abort")], call: Call = Call()
 ) -> int:
     """Settle a change over several hosts that is in doubt on one of them, because its home does not return.
 
@@ -107,13 +101,13 @@ def resolve(
         app: The name of the application.
         commit: Commit the change, or abort it: as the home decided.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         platform.resolve(app, commit=commit)
         text = f"{app}: the change is {'committed' if commit else 'aborted'} on {platform.name}"
-    return answer({"application": app, "commit": commit}, text, json=json)
+    return answer({"application": app, "commit": commit}, text, json=call.json)
 
 
-def adopt(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def adopt(app: str, /, *, call: Call = Call()) -> int:
     """Make a platform the home of an application whose home is gone for good.
 
     The last committed mesh is put into force. What ran at the former home begins anew, without its state. Plans of the
@@ -124,13 +118,13 @@ def adopt(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
     Args:
         app: The name of the application, of which the platform runs a part.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         revision = platform.adopt(app)
         text = f"{app}: {platform.name} is its home now, revision {revision}"
-    return answer({"application": app, "revision": revision}, text, json=json)
+    return answer({"application": app, "revision": revision}, text, json=call.json)
 
 
-def accept(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def accept(app: str, /, *, call: Call = Call()) -> int:
     """Let an application go on after a host has returned without its state; what the host has lost stays lost.
 
     Give the command at the home: a part of the application that a host has lost begins anew there, without state, and
@@ -142,11 +136,11 @@ def accept(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
     Args:
         app: APP, or APP.OUTBOX, as `exop peers` shows it.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         application, outbox = split(app, platform.applications())
         found = platform.accept_loss(application or app, outbox)
     text = f"{application}: goes on without what is lost: {', '.join(found)}"
-    return answer({"application": application, "accepted": found}, text, json=json)
+    return answer({"application": application, "accepted": found}, text, json=call.json)
 
 
 def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), request: Request = Request()) -> int:
@@ -163,24 +157,21 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
     """
     found: list[dict[str, Any]] = []
     with the_platform(request) as platform:
-        target = to or platform.name
-        if target == host:
+        if (target := to or platform.name) == host:
             raise BuilderError(f"{host} is the platform to which everything would move; name another one, --to HOST")
         for application in platform.applications():
             mesh = platform.mesh(application)
             placement = Placement(mesh, platform.name)
             nodes = {name for name, node in mesh.nodes.items() if placement.of(node) == host}
             placed = {name for name, one in mesh.channels.items() if one.kind != DIRECT or one.host is not None}
-            names = sorted(nodes | {name for name in placed if placement.channels[name] == host})
-            if not names:
+            if not (names := sorted(nodes | {name for name in placed if placement.channels[name] == host})):
                 continue
             edit = {"edit": "move", "node": names[0], "to": target, "also": names[1:]}
             try:
                 plan = platform.plan_edits(application, [edit])
                 if not request.json:
                     print(clean(str(plan)), flush=True)
-                changed = None if request.dry_run else plan.carry_out(**bounds.limits())
-                more = changed_facts(changed) if changed else {}
+                more = {} if request.dry_run else changed_facts(plan.carry_out(**bounds.limits()))
                 found.append({"application": application, "moved": names} | more)
             except ExopError as problem:
                 say(f"exop: {application}: {problem}")
@@ -211,7 +202,7 @@ def certs_init(directory: Path = _CERTS, /, *, days: Days = 3650, json: Json = F
 
 
 def certs_issue(
-    name: str,
+    name: PlatformName,
     /,
     *,
     authority: Authority = _CERTS,
@@ -228,7 +219,6 @@ def certs_issue(
     Example: `exop certs issue edge-1`
 
     Args:
-        name: The name of the platform.
         days: Days of validity: 365 by default.
         also: A host name or IP address to put into the certificate, for other tools.
         renew: Replace a valid certificate, which remains valid until it expires.
@@ -240,16 +230,13 @@ def certs_issue(
     return answer({"name": name, "identity": str(folder)}, text, json=json)
 
 
-def certs_revoke(name: str, /, *, authority: Authority = _CERTS, json: Json = False) -> int:
+def certs_revoke(name: PlatformName, /, *, authority: Authority = _CERTS, json: Json = False) -> int:
     """Revoke all certificates of the platform NAME.
 
     Copy the new `revoked.pem` to the identity of every other platform: within 10 s, these close the connections of the
     revoked platform, and accept no others. No restart is needed.
 
     Example: `exop certs revoke edge-1`
-
-    Args:
-        name: The name of the platform.
     """
     from exop.remoting.authority import REVOKED, revoke
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from exop.cli.options import Json, Request, Where
+from exop.cli.options import Call, Node, Request, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import find_application
 from exop.cli.report import DONE
@@ -23,66 +23,54 @@ TRACEBACKS: Final = 5
 Form = Annotated[Literal["json", "msgpack"] | None, Parameter(name="--format")]
 
 
-def item_list(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def item_list(node: Node, /, *, call: Call = Call()) -> int:
     """List the failed items of a node: the one on which it is suspended, and its dead letters.
 
     Example: `exop item list app.parse`
-
-    Args:
-        node: APP.NODE.
     """
-    with find_application(node, where) as found:
+    with find_application(node, call) as found:
         place = found.check_node()
         facts = found.platform.failed_items(found.application, found.node)
-    return answer(facts, lambda: "\n".join(_items(facts, place)), json=json)
+    return answer(facts, lambda: "\n".join(_items(facts, place)), json=call.json)
 
 
-def item_export(
-    node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = Where(), json: Json = False
-) -> int:
+def item_export(node: Node, file: Path, /, *, dead_letter: int | None = None, call: Call = Call()) -> int:
     """Write a failed item with its memento, settings and traceback to a file, for `exop.testing.replay(FILE)`.
 
     Example: `exop item export app.parse bad.exop --dead-letter 3`
 
     Args:
-        node: APP.NODE.
         file: The file to write; it must not exist.
         dead_letter: The number of a dead letter; by default, the item on which the node is suspended.
     """
-    with find_application(node, where) as found:
+    with find_application(node, call) as found:
         place = found.check_node()
         content = found.platform.export_item(found.application, found.node, dead_letter)
     _write(file, content)
     text = f"{place}: written to {file}; replay it with `exop.testing.replay({str(file)!r})`"
-    return answer({"target": place, "file": str(file)}, text, json=json)
+    return answer({"target": place, "file": str(file)}, text, json=call.json)
 
 
-def item_retry(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
+def item_retry(node: Node, /, *, call: Call = Call()) -> int:
     """Retry all dead letters of a node in their order, after the items in flight.
 
     `exop resume` retries the item on which a node is suspended.
 
     Example: `exop item retry app.parse`
-
-    Args:
-        node: APP.NODE.
     """
-    with find_application(node, where) as found:
+    with find_application(node, call) as found:
         place = found.check_node()
         number = found.platform.retry_dead_letters(found.application, found.node)
-    return answer({"target": place, "retried": number}, f"{place}: {number} dead letters are retried", json=json)
+    return answer({"target": place, "retried": number}, f"{place}: {number} dead letters are retried", json=call.json)
 
 
-def memento_show(node: str, /, *, where: Where = Where()) -> None:
+def memento_show(node: Node, /, *, where: Where = Where()) -> None:
     """Show the state of a running or suspended node between two items, as JSON.
 
     The annotations of the memento's fields define the format of values. A value of undeclared type is written as
     {"$tag": …}, and a value that JSON cannot represent (an array or a table) as a descriptive string.
 
     Example: `exop memento show app.average`
-
-    Args:
-        node: APP.NODE.
     """
     with find_application(node, where) as found:
         found.node_status()
@@ -90,19 +78,16 @@ def memento_show(node: str, /, *, where: Where = Where()) -> None:
     print(data.decode(), end="")
 
 
-def memento_export(
-    node: str, file: Path | None = None, /, *, form: Form = None, where: Where = Where(), json: Json = False
-) -> int:
+def memento_export(node: Node, file: Path | None = None, /, *, form: Form = None, call: Call = Call()) -> int:
     """Write the state of a running node to a file: as JSON, to be edited, or as msgpack if it has arrays or tables.
 
     Example: `exop memento export app.average state.json`
 
     Args:
-        node: APP.NODE.
         file: The file to write; it must not exist. Stdout by default.
         form: The format of the file; by default JSON if it can represent the state.
     """
-    with find_application(node, where) as found:
+    with find_application(node, call) as found:
         found.node_status()
         chosen, data = found.platform.export_memento(found.application, found.node, form)
     if file is None:
@@ -113,10 +98,10 @@ def memento_export(
         return DONE
     _write(file, data)
     facts = {"file": str(file), "format": chosen, "bytes": len(data)}
-    return answer(facts, f"the state of {node} is in {file} ({chosen}, {len(data)} bytes)", json=json)
+    return answer(facts, f"the state of {node} is in {file} ({chosen}, {len(data)} bytes)", json=call.json)
 
 
-def memento_import(node: str, file: Path | None = None, /, *, request: Request = Request()) -> int:
+def memento_import(node: Node, file: Path | None = None, /, *, request: Request = Request()) -> int:
     """Make a running node continue from the state in a file that was exported, and may have been edited.
 
     The command checks the values against the fields of the memento, shows the plan, and makes the change as a whole or
@@ -125,7 +110,6 @@ def memento_import(node: str, file: Path | None = None, /, *, request: Request =
     Example: `exop memento import app.average state.json --dry-run`
 
     Args:
-        node: APP.NODE.
         file: The file; stdin by default.
     """
     try:
@@ -135,8 +119,7 @@ def memento_import(node: str, file: Path | None = None, /, *, request: Request =
         raise BuilderError(f"{file} cannot be read ({why}); name a file that `exop memento export` wrote") from problem
     with find_application(node, request) as found:
         found.node_status()
-        plan = found.platform.import_memento(found.application, found.node, data)
-        return show_and_make(plan, request)
+        return show_and_make(found.platform.import_memento(found.application, found.node, data), request)
 
 
 def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import Json, Load, Params, Picture, Request, Where
+from exop.cli.options import Call, Json, Load, Params, Picture, Request, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import Found, each_platform, find_application, is_local, running, runs, the_platform
 from exop.cli.status_text import access_lines, as_text, attention_lines, call_lines, held_nodes, lasts, state_text
@@ -85,14 +85,13 @@ def slets(text: str = "", /, *, where: Where = Where(), load: Load = (), json: J
         from exop.model.slets.described import summary
 
         known = [summary(spec) for spec in known_plugins(load).slets.values()]
-    wanted = text.lower()
-    fitting = [one for one in known if wanted in f"{one['slet']} {one['doc']}".lower()]
+    fitting = [one for one in known if text.lower() in f"{one['slet']} {one['doc']}".lower()]
     found = sorted(fitting, key=lambda one: one["slet"])
     none = f"no slet has {text!r} in its name or purpose; `exop slets` lists all" if text else "no plugin offers a slet"
     return answer(found, lambda: "\n".join(map(_slet_lines, found)) or none, json=json)
 
 
-def services(filter: str = "", /, *, where: Where = Where(), json: Json = False) -> int:  # noqa: A002 (shown in the help)
+def services(filter: str = "", /, *, call: Call = Call()) -> int:  # noqa: A002 (shown in the help)
     """List the services of a platform: its components, ports and channels, with their properties.
 
     Example: `exop services '(&(kind=port)(application=numbers))'`
@@ -100,10 +99,10 @@ def services(filter: str = "", /, *, where: Where = Where(), json: Json = False)
     Args:
         filter: An LDAP-style filter, such as '(role=pi)'.
     """
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         found = list(platform.services(filter))
     none = f"no service fits {filter}" if filter else "there is no service"
-    return answer(found, lambda: "\n".join(map(_service_line, found)) or none, json=json)
+    return answer(found, lambda: "\n".join(map(_service_line, found)) or none, json=call.json)
 
 
 def mesh(
@@ -156,9 +155,7 @@ def mesh(
         print(DRAW[chosen](Drawing(made, inserted)), end="")
 
 
-def history(
-    app: str = "", /, *, reverse: int | None = None, make: bool = False, where: Where = Where(), json: Json = False
-) -> int:
+def history(app: str = "", /, *, reverse: int | None = None, make: bool = False, call: Call = Call()) -> int:
     """List the operations on an application: user, operation, revisions, pause and outcome.
 
     The state directory stores the last 1 000 operations, including failed ones. With --state DIR, the history is also
@@ -173,13 +170,13 @@ def history(
         make: With --reverse: make the change as well.
     """
     if reverse is not None:
-        with find_application(app, where) as found:
-            plan = found.platform.plan_reverse(found.application, reverse)
-            return show_and_make(plan, Request(dry_run=not make, json=json))
-    entries = _history(app, where)
+        with find_application(app, call) as found:
+            request = Request(dry_run=not make, json=call.json)
+            return show_and_make(found.platform.plan_reverse(found.application, reverse), request)
+    entries = _history(app, call)
     head = ("", "at", "by", "operation", "revision", "pause", "outcome")
     nothing = "no operation on the platform is recorded"
-    return answer(entries, lambda: columns(head, map(_entry, entries)) if entries else nothing, json=json)
+    return answer(entries, lambda: columns(head, map(_entry, entries)) if entries else nothing, json=call.json)
 
 
 def _history(app: str, where: Where) -> list[dict[str, Any]]:
@@ -191,8 +188,7 @@ def _history(app: str, where: Where) -> list[dict[str, Any]]:
         with find_application(app, where) as found:
             return found.platform.history(found.application)
     except PeerUnreachable:
-        directory = where.state or Path(where.on or "-")
-        if not directory.is_dir():
+        if not (directory := where.state or Path(where.on or "-")).is_dir():
             raise
         from exop.runtime.durable.store import read_history
         from exop.runtime.history import shown
@@ -306,9 +302,9 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
         return slet_facts(absent(Path(target).read_bytes()))
     found = find_target(target, catalog, running())
     specs = slets_in(found, catalog)
+    if found.which in specs:
+        return slet_facts(specs[found.which])
     if found.which:
-        if found.which in specs:
-            return slet_facts(specs[found.which])
         return builder_facts(found.which, found.builder())
     return {
         "of": target,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.cli.options import Json, Where
+from exop.cli.options import Call, Where
 from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED, Stopping, say
 from exop.cli.status_text import checkpoint_lines, state_text
@@ -31,16 +31,7 @@ _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
 
-def top(
-    app: str = "",
-    /,
-    *,
-    sort: Sort = "mesh",
-    every: float = 1.0,
-    once: bool = False,
-    where: Where = Where(),
-    json: Json = False,
-) -> None:
+def top(app: str = "", /, *, sort: Sort = "mesh", every: float = 1.0, once: bool = False, call: Call = Call()) -> None:
     """Show the nodes of a platform live: rates, busy shares, latencies, queues, errors, and problems.
 
     Ctrl-C ends the command, and so does the end of the platform. With --json, or if stdout is no terminal, each update
@@ -57,11 +48,11 @@ def top(
     if not 0 < every < 3600:
         raise BuilderError(f"--every {every:g} is no number of seconds between two updates; give one above 0")
     facts: dict[str, Any] = {}
-    with _named(app, where) as (platform, name), Stopping(patience=1) as stopping:
+    with _named(app, call) as (platform, name), Stopping(patience=1) as stopping:
         looks = _looks(platform, name, sort, stopping, every)
         if once:
             facts = next(looks)  # the rates are those from here on
-        if sys.stdout.isatty() and not json and not once:
+        if sys.stdout.isatty() and not call.json and not once:
             with closing(Live(screen=True)) as screen:
                 for facts in looks:
                     screen.draw(page(f"{_head(facts)}  every {every:g} s, Ctrl-C ends", facts["applications"]))
@@ -69,7 +60,7 @@ def top(
         for number, facts in enumerate(looks):
             if "ended" in facts:
                 break
-            if json:
+            if call.json:
                 print_json(facts, indent=None)
             else:
                 text = plain(page(f"{time.strftime('%H:%M:%S')}  {_head(facts)}", facts["applications"]))
@@ -117,7 +108,7 @@ def _head(facts: Mapping[str, Any]) -> str:
     return f"{facts['platform']} (process {facts['pid']})" + (f"  {facts['trouble']}" if "trouble" in facts else "")
 
 
-def health(*, live: bool = False, ready: bool = False, where: Where = Where(), json: Json = False) -> int:
+def health(*, live: bool = False, ready: bool = False, call: Call = Call()) -> int:
     """Check whether a running platform is live or ready: exit code 0 or 1, and one line with the reason.
 
     The command is intended for the probes of a container. A suspended slet does not make `--live` fail: a restart would
@@ -131,7 +122,7 @@ def health(*, live: bool = False, ready: bool = False, where: Where = Where(), j
     """
     del ready  # the default: the option is for clarity
     try:
-        with the_platform(where) as platform:
+        with the_platform(call) as platform:
             status = platform.status()
     except RemotingError as problem:
         dead, waiting, name = [str(problem)], [], None
@@ -140,11 +131,11 @@ def health(*, live: bool = False, ready: bool = False, where: Where = Where(), j
     problems = dead if live else [*dead, *waiting]
     facts = {"platform": name, "live": not dead, "ready": not dead and not waiting, "problems": problems}
     verdict = f"{'not ' if problems else ''}{'live' if live else 'ready'}"
-    answer(facts, f"{verdict}: {'; '.join(problems) or name}".replace("\n", " "), json=json)
+    answer(facts, f"{verdict}: {'; '.join(problems) or name}".replace("\n", " "), json=call.json)
     return FAILED if problems else DONE
 
 
-def metrics(app: str = "", /, *, prometheus: bool = False, where: Where = Where(), json: Json = False) -> int:
+def metrics(app: str = "", /, *, prometheus: bool = False, call: Call = Call()) -> int:
     """Print the metrics of running applications: items, errors and times of each node, and the content of channels.
 
     Example: `exop metrics app --prometheus`
@@ -153,8 +144,8 @@ def metrics(app: str = "", /, *, prometheus: bool = False, where: Where = Where(
         app: A running application; all of the platform by default.
         prometheus: Print the text format of Prometheus (0.0.4); the how-to lists the names.
     """
-    table = not (prometheus or json)
-    with _named(app, where) as (platform, name):
+    table = not (prometheus or call.json)
+    with _named(app, call) as (platform, name):
         if name:
             figures = {name: platform.status(name) if table else platform.metrics(name, quantiles=True)}
         else:
@@ -172,7 +163,7 @@ def metrics(app: str = "", /, *, prometheus: bool = False, where: Where = Where(
         | {"channels": {**one["channels"], **one["inserted"]}}
         for name, one in figures.items()
     }
-    return answer(facts, text, json=json)
+    return answer(facts, text, json=call.json)
 
 
 @contextmanager
@@ -213,19 +204,14 @@ def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     Args:
         metrics: The result of `Platform.metrics(quantiles=True)`.
     """
-    families: dict[str, tuple[str, str, list[str]]] = {}
+    families: dict[str, list[str]] = {}
     for name, figures in metrics.items():
         for family, kind, words, labels, value in _samples(name, figures):
-            lines = families.setdefault(f"exop_{family}", (kind, words, []))[2]
+            head = [f"# HELP exop_{family} {words}", f"# TYPE exop_{family} {kind}"]
             shown = ",".join(f'{label}="{str(text).translate(_ESCAPED)}"' for label, text in labels.items())
             number = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(str(value), str(value))
-            lines.append(f"exop_{family}{{{shown}}} {number}")
-    parts = [
-        line
-        for family, (kind, words, lines) in families.items()
-        for line in (f"# HELP {family} {words}", f"# TYPE {family} {kind}", *lines)
-    ]
-    return "".join(f"{line}\n" for line in parts)
+            families.setdefault(family, head).append(f"exop_{family}{{{shown}}} {number}")
+    return "".join(f"{line}\n" for lines in families.values() for line in lines)
 
 
 #: The family, its type and help, the labels and the value.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import Load, Name, OnFailure, Params, State, check_seconds
+from exop.cli.options import Argument, Load, Name, OnFailure, Params, State, check_seconds
 from exop.cli.report import DONE, FAILED, Stopping, further, say
 from exop.cli.text import pause
 from exop.cli.watch import Watch, report_failures
@@ -39,7 +39,7 @@ Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"])]
 def run(
     app: str,
     /,
-    *parameters: str,
+    *parameters: Argument,
     params: Params = (),
     state: State = None,
     name: Name = None,
@@ -62,7 +62,6 @@ def run(
     Args:
         app: A package folder with a builder (apps/linear_road), a .py file with an Application or a builder, a .toml
             topology, or the builder of an installed plugin. APP:BUILDER names one of several.
-        parameters: NAME=VALUE for the builder.
         json: Print only the report of the run on stdout, as one JSON object (see `app.run()`).
         quiet: Show neither progress nor a summary.
         on_failure: Wait for the repair of a slet that has failed, or stop; the default is to wait only on a terminal.
@@ -76,8 +75,7 @@ def run(
     from exop.platform import Platform
     from exop.wiring.sharing import Sharing
 
-    attended = sys.stderr.isatty() and sys.stdin.isatty()
-    policy = on_failure or ("wait" if attended else "stop")
+    policy = on_failure or ("wait" if sys.stderr.isatty() and sys.stdin.isatty() else "stop")
     with _json_only(json) as report:
         # All mistakes of the user are found before a platform starts.
         mesh, catalog, target = load_mesh(app, parameters, params, load)
@@ -104,7 +102,7 @@ def run(
 def dev(
     folder: Path,
     /,
-    *parameters: str,
+    *parameters: Argument,
     params: Params = (),
     builder: str = "",
     name: Name = None,
@@ -122,7 +120,6 @@ def dev(
 
     Args:
         folder: A package folder with a builder, or a folder with a bundle.toml that names one.
-        parameters: NAME=VALUE for the builder.
         builder: The application builder, if the folder offers several.
         quiet: Show only changes, and no progress.
     """
@@ -280,8 +277,7 @@ class Session:
 
     def look(self) -> None:
         """Report metrics periodically, and failures and the end of the application at once."""
-        application = self.development.application
-        if not application or self._finished:
+        if not (application := self.development.application) or self._finished:
             return
         try:
             if self.platform.wait(application, 0):
@@ -291,8 +287,7 @@ class Session:
         except UnknownName:
             return  # it was removed: the next save deploys it again
         except ComponentFailed:
-            cure = "edit it: the item is retried"
-            report_failures(self.platform.deployment(application), self._reported, cure)
+            report_failures(self.platform.deployment(application), self._reported, "edit it: the item is retried")
         if time.monotonic() - self._shown >= self.view.every:
             self._shown = time.monotonic()
             self.view.show(self.platform.status(application))
@@ -300,8 +295,7 @@ class Session:
     def end(self) -> None:
         """End the sources, process the items in flight, and remove the application."""
         self.view.close()
-        application = self.development.application
-        if application in self.platform.applications():
+        if (application := self.development.application) in self.platform.applications():
             self.platform.end(application)
             deadline = time.monotonic() + PATIENCE
             with suppress(ExopError):  # a slet has failed, or the application was removed

@@ -201,8 +201,7 @@ class Keeper:
         due = time.monotonic() - self._logged >= OPENING_EVERY
         for name, deployment in sorted(found.items()):
             # The state alone is cheap; the status of a large application takes 0.1 s.
-            state = state_of(deployment)
-            if state != self._states.get(name) or (due and state == "opening"):
+            if (state := state_of(deployment)) != self._states.get(name) or (due and state == "opening"):
                 status = application_status(deployment)
                 self._states[name] = status["state"]
                 self._log_state(name, status)

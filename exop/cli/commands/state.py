@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -160,8 +160,7 @@ def _unused(directory: Path) -> ExitStack:
         if path.exists() and not path.is_file():
             raise StateError(f"{path} is no file; nothing was changed; move it away, or restore the whole directory")
     held = ExitStack()
-    path = directory / "lock"
-    if path.exists():
+    if (path := directory / "lock").exists():
         if (lock := DISK.lock(path)) is None:
             holder = path.read_text().strip() or "unknown"
             raise StateError(
@@ -174,11 +173,9 @@ def _unused(directory: Path) -> ExitStack:
 
 def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> list[dict[str, Any]]:
     """Return the applications in a readable database, whether or not the database is current."""
-    path = directory / FILE
-    try:
+    path, contents = directory / FILE, None
+    with suppress(StateError):  # reported by inspect() already
         contents = contents_of(path)
-    except StateError:  # reported by inspect() already
-        return []
     if contents is None:
         return []
     found["version"] = contents.version
@@ -198,8 +195,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
                 continue
             if active:
                 query = "SELECT content FROM sections WHERE application = ? ORDER BY kind, place"
-                sections = database.execute(query, (name,))
-                found["meshes"][name] = topology or "\n".join(text for (text,) in sections)
+                found["meshes"][name] = topology or "\n".join(text for (text,) in database.execute(query, (name,)))
             size = 0
             cure = f"restore the whole state directory from one copy, or remove the application (`exop remove {name}`)"
             query = "SELECT kind, name, sum, content FROM parts WHERE application = ?"
