@@ -28,7 +28,7 @@ _KEEP: Final = "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?)"
 
 def encode(one: Message | Notice | JournalEntry) -> bytes:
     """Encode a message or record."""
-    return msgspec.msgpack.encode((type(one).__name__, one), enc_hook=_encoded)
+    return msgspec.msgpack.encode((type(one).__name__, one), enc_hook=Work.encoded)
 
 
 def decode_message(data: bytes) -> Message | Notice:
@@ -43,12 +43,6 @@ def decode_message(data: bytes) -> Message | Notice:
 def _decoded(data: bytes, kinds: dict[str, Any]) -> Any:
     name, fields = decoder(tuple[str, msgspec.Raw]).decode(data)
     return decoder(kinds[name]).decode(fields)
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, Work):
-        return value.encoded()
-    raise NotImplementedError(f"{type(value).__name__} is no part of a message")
 
 
 def stored_homes(database: Any) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -57,15 +57,14 @@ class Supply:
         Raises:
             PlanError: a host refuses a bundle, for example since the role of this platform there does not permit it.
         """
-        before = dict[str, dict[str, str]]()
+        undo = ExitStack()
         try:
-            self._send(lacking, before)
+            for host, bundles in lacking.items():
+                for bundle in bundles:
+                    self._send(application, host, bundle, undo)
             yield
         except PlanError:
-            for host, states in before.items():
-                there = dict.fromkeys(name for bundle in lacking[host] for name in self.archives(bundle))
-                for name in reversed([name for name in there if states.get(name) != "started"]):
-                    self.withdraw(application, host, name, uninstall=name not in states)
+            undo.close()
             raise
 
     def withdraw(self, application: str, host: str, bundle: str, *, uninstall: bool = False) -> None:
@@ -87,22 +86,21 @@ class Supply:
                 logger("exop.hosts").warning("a bundle was not stopped", host=host, bundle=bundle, problem=str(problem))
             return
 
-    def _send(self, lacking: Lacking, before: dict[str, dict[str, str]]) -> None:
-        """Install and start the bundles that hosts lack; note the states of the bundles of each host *before* that."""
-        for host, bundles in lacking.items():
-            for bundle in bundles:
-                try:
-                    peer = platform_of(host, self.links)
-                    if host not in before:
-                        before[host] = {one["bundle"]: one["state"] for one in peer.list_bundles()}
-                    for name, archive in self.archives(bundle).items():
-                        peer.install_bundle(archive, name)
-                    peer.start_bundle(bundle)
-                except ExopError as problem:
-                    raise PlanError(
-                        f"{host} lacks the bundle {bundle}, and does not take it from {self.name}: {problem}; install "
-                        f"and start it there, `exop bundle install FILE`, `exop bundle start {bundle}`"
-                    ) from problem
+    def _send(self, application: str, host: str, bundle: str, undo: ExitStack) -> None:
+        """Install and start a bundle at a host, and those that it needs; *undo* gets what leaves that as it was."""
+        try:
+            peer = platform_of(host, self.links)
+            before = {one["bundle"]: one["state"] for one in peer.list_bundles()}
+            for name, archive in self.archives(bundle).items():
+                if before.get(name) != "started":
+                    undo.callback(self.withdraw, application, host, name, uninstall=name not in before)
+                peer.install_bundle(archive, name)
+            peer.start_bundle(bundle)
+        except ExopError as problem:
+            raise PlanError(
+                f"{host} lacks the bundle {bundle}, and does not take it from {self.name}: {problem}; install "
+                f"and start it there, `exop bundle install FILE`, `exop bundle start {bundle}`"
+            ) from problem
 
     def _unknown(self, host: str, slets: set[str]) -> set[str]:
         """Return the slets that a host does not know, or knows from other files of the same version of a bundle.
