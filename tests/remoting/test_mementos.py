@@ -1,6 +1,7 @@
 """The state of a node of a platform in another process: fetched and sent in pieces, checked when it arrives."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -10,8 +11,8 @@ from exop.model.slets.stored_memento import dump_memento
 from exop.model.values.classes import name_of
 from exop.remoting.api import wire_types
 from exop.remoting.api.remote_platform import RemotePlatform, as_memento
-from exop.remoting.api.service import ALL_CHUNKED, MOST_CHUNKED, MOST_HEAVY_PLANS, Chunks
-from exop.remoting.api.wire_types import CHUNK, LARGEST
+from exop.remoting.api.service import ALL_CHUNKED, MOST_CHUNKED, MOST_HEAVY_PLANS, ManagementService
+from exop.remoting.api.wire_types import CHUNK, LARGEST, Chunked
 from exop.stock.sinks import Written
 from exop.stock.sources import Position, count_up
 
@@ -100,28 +101,28 @@ def test_a_chunk_is_bounded_as_a_message(remote: RemotePlatform) -> None:
 
 def test_what_is_kept_is_bounded() -> None:
     """One whole, and all together; the oldest makes room, and what was taken is gone."""
-    kept = Chunks()
+    kept: Any = ManagementService(cast(Any, None))
     half = bytes(LARGEST)
-    first = kept.put(half)
+    first = kept.send_chunk("", half)
     with pytest.raises(MessageTooLarge, match="the memento has"):
-        kept.put(b"x", first)
-    others = [kept.put(half) for _ in range(ALL_CHUNKED // LARGEST)]
+        kept.send_chunk(first, b"x")
+    others = [kept.send_chunk("", half) for _ in range(ALL_CHUNKED // LARGEST)]
     with pytest.raises(PlanError, match=r"keeps nothing under the number .* \(any more\); send it again"):
-        kept.read(first, 0)
-    assert len(kept.take(others[-1])) == LARGEST
+        kept.read_chunk(first, 0)
+    assert len(kept._from_wire(Chunked(others[-1], 0))) == LARGEST
     for gone in (others[-1], "", "x"):
         with pytest.raises(PlanError):
-            kept.take(gone)
+            kept._from_wire(Chunked(gone, 0))
 
 
 def test_empty_wholes_are_bounded() -> None:
     """A peer that sends nothing, again and again, takes no memory: the oldest makes room."""
-    kept = Chunks()
-    numbers = [kept.put(b"") for _ in range(3 * MOST_CHUNKED)]
-    assert kept.take(numbers[-1]) == b""
-    assert kept.take(numbers[-MOST_CHUNKED]) == b""
+    kept: Any = ManagementService(cast(Any, None))
+    numbers = [kept.send_chunk("", b"") for _ in range(3 * MOST_CHUNKED)]
+    assert kept._from_wire(Chunked(numbers[-1], 0)) == b""
+    assert kept._from_wire(Chunked(numbers[-MOST_CHUNKED], 0)) == b""
     with pytest.raises(PlanError, match="keeps nothing under the number"):
-        kept.put(b"", numbers[-MOST_CHUNKED - 1])
+        kept.send_chunk(numbers[-MOST_CHUNKED - 1], b"")
 
 
 def test_a_class_that_is_not_here(remote: RemotePlatform) -> None:

@@ -121,36 +121,6 @@ class Tasks:
         return self._futures.take(number).result()
 
 
-class Chunks:
-    """Byte strings that are sent, or fetched, in chunks."""
-
-    def __init__(self) -> None:
-        self._values = Numbered[bytearray](
-            "the platform keeps nothing under the number {!r} (any more); send it again",
-            lambda values: len(values) > MOST_CHUNKED or sum(map(len, values)) > ALL_CHUNKED,
-        )
-
-    def put(self, data: bytes, number: str = "") -> str:
-        """Keep bytes, or append them to those under *number*; return the number."""
-        with self._values.lock:
-            value = self._values.get(number) if number else bytearray()
-            wire.check_size(len(value) + len(data))
-            value += data
-            return self._values.put(value, number)
-
-    def read(self, number: str, offset: int) -> bytes:
-        """Return one chunk of a value; the last one removes the value."""
-        with self._values.lock:
-            value = self._values.get(number)
-            if offset + wire.CHUNK >= len(value):
-                self._values.take(number)
-            return bytes(value[offset : offset + wire.CHUNK])
-
-    def take(self, number: str) -> bytes:
-        """Remove a value and return it."""
-        return bytes(self._values.take(number))
-
-
 class ServicesRequest(PageRequest, frozen=True, kw_only=True):
     """Services that a filter fits."""
 
@@ -162,7 +132,10 @@ class ManagementService:
 
     def __init__(self, platform: Management[Plan]) -> None:
         self._platform = platform
-        self._chunks = Chunks()
+        self._chunked = Numbered[bytearray](
+            "the platform keeps nothing under the number {!r} (any more); send it again",
+            lambda values: len(values) > MOST_CHUNKED or sum(map(len, values)) > ALL_CHUNKED,
+        )
         missing = "the platform has no plan {!r} (any more); make it again"
         self._plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_PLANS)
         self._heavy_plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_HEAVY_PLANS)
@@ -205,14 +178,14 @@ class ManagementService:
 
     def _from_wire(self, value: Any) -> Any:
         if isinstance(value, wire.Chunked):
-            return self._chunks.take(value.number)
+            return bytes(self._chunked.take(value.number))
         return value.read(self._platform, self._from_wire) if isinstance(value, wire.Topology) else value
 
     def _to_wire(self, value: Any, kind: Any = None) -> Any:
         from exop.wiring.changes.plan import Plan
 
         if isinstance(value, bytes) and len(value) > wire.INLINE:
-            return wire.Chunked(self._chunks.put(value), len(value))
+            return wire.Chunked(self.send_chunk("", value), len(value))
         if isinstance(value, tuple):
             return tuple(self._to_wire(one) for one in value)
         if isinstance(value, Plan):
@@ -256,12 +229,20 @@ class ManagementService:
 
         Its number, which only the receiver of the value knows, is the permission.
         """
-        return self._chunks.read(number, offset)
+        with self._chunked.lock:
+            value = self._chunked.get(number)
+            if offset + wire.CHUNK >= len(value):
+                self._chunked.take(number)
+            return bytes(value[offset : offset + wire.CHUNK])
 
     @operation(role="operate", max_request=wire.CHUNK + 10_000)
     def send_chunk(self, number: str, data: Annotated[bytes, msgspec.Meta(max_length=wire.CHUNK)]) -> str:
         """Keep one more chunk of a value; return its number."""
-        return self._chunks.put(data, number)
+        with self._chunked.lock:
+            value = self._chunked.get(number) if number else bytearray()
+            wire.check_size(len(value) + len(data))
+            value += data
+            return self._chunked.put(value, number)
 
 
 def _application_in(request: Any) -> str:

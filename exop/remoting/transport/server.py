@@ -94,7 +94,6 @@ class ControlServer:
         self._identity = identity
         self._hooks = hooks
         self._lock = threading.RLock()
-        self._stopping = threading.Event()
         self._connections = Connections(limits)
         self._sessions: Sessions | None = None
         self._listeners: list[Listener] = []
@@ -152,14 +151,13 @@ class ControlServer:
         socket is closed, and the parent continues to listen.
         """
         with self._lock:
-            if not self._started or self._stopping.is_set():
+            if not self._started or self._connections.closing.is_set():
                 return
-            self._stopping.set()
+            self._connections.closing.set()
         if not all(one.is_ours for one in self._listeners):
             for listener in self._listeners:
                 listener.close()
             return
-        self._connections.closing.set()
         for listener in self._listeners:
             listener.shutdown()
         for acceptor in self._acceptors:
@@ -188,7 +186,7 @@ class ControlServer:
         hello = Hello(name=self._name, platform=platform, kind=REVERSE)
         contact = meet(Endpoint.parse(uri), hello, self._limits, math.inf, self._identity)
         sessions = self._loaded_sessions()
-        if self._stopping.is_set():
+        if self._connections.closing.is_set():
             contact.channel.close()
             raise PeerUnreachable(address=uri, problem="this platform stops")
 
@@ -213,12 +211,12 @@ class ControlServer:
         self.stop()
 
     def _accept_all(self, listener: Listener) -> None:
-        while not self._stopping.is_set():
+        while not self._connections.closing.is_set():
             try:
                 sock = listener.accept()
             except OSError as problem:
                 # A lack of descriptors or memory passes; the wait prevents a busy loop.
-                if not self._stopping.wait(_RETRY_AFTER):
+                if not self._connections.closing.wait(_RETRY_AFTER):
                     _log.warning("the control server cannot accept a connection: %s", problem.strerror)
                 continue
             try:
