@@ -95,7 +95,7 @@ class Hosts:
         sock, _ = self._listener.accept()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.folder is not None:
-            sock = Identity(self.folder / "a").server_context().wrap_socket(sock, server_side=True)
+            sock = Identity(self.folder / "a").files().server.wrap_socket(sock, server_side=True)
         with sock:
             yield sock
 

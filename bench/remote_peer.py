@@ -159,7 +159,7 @@ def serve(orders: Connection, options: dict[str, Any]) -> None:
             sock = socket.create_connection(("127.0.0.1", port))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if folder:
-                sock = Identity(folder).client_context().wrap_socket(sock)
+                sock = Identity(folder).files().client.wrap_socket(sock)
             with sock:
                 if kind == "bare":
                     for _ in range(number):

@@ -49,8 +49,13 @@ class PeerCertificate(NamedTuple):
     expires: float
 
 
-class _Files(NamedTuple):
-    """The content of the folder at one time."""
+class Files(NamedTuple):
+    """The content of the folder at one time.
+
+    Attributes:
+        server: The context for accepted connections.
+        client: The context for opened connections. It checks no names: call `Identity.peer` after the handshake.
+    """
 
     own: PeerCertificate
     revoked: frozenset[int]
@@ -81,28 +86,10 @@ class Identity:
 
     def warn(self) -> None:
         """Log, once a day, that the certificate expires soon."""
-        now, own = self._clock(), self._current().own
+        now, own = self._clock(), self.files().own
         if (left := own.expires - now) < _WARNED_DAYS * _DAY and now >= self._warned + _DAY:
             self._warned = now
             logger("exop.remoting").warning("the certificate expires soon", name=own.name, days=int(left / _DAY))
-
-    @property
-    def name(self) -> str:
-        """The name of the platform."""
-        return self._current().own.name
-
-    @property
-    def expires(self) -> float:
-        """The UNIX time at which the own certificate expires."""
-        return self._current().own.expires
-
-    def server_context(self) -> ssl.SSLContext:
-        """Return the context for accepted connections. It may change: ask for it per connection."""
-        return self._current().server
-
-    def client_context(self) -> ssl.SSLContext:
-        """Return the context for opened connections. It checks no names: call `peer` after the handshake."""
-        return self._current().client
 
     def peer(self, sock: ssl.SSLSocket) -> PeerCertificate:
         """Return the certificate of the peer after a handshake; raises `PeerRefused` if it names no platform."""
@@ -114,12 +101,12 @@ class Identity:
 
     def objection(self, peer: PeerCertificate) -> str:
         """Return why an open connection of a peer must end, because its certificate is revoked or has expired."""
-        if peer.serial in self._current().revoked:
+        if peer.serial in self.files().revoked:
             return f"the certificate {peer.serial:x} of {peer.name} is revoked"
         return f"the certificate of {peer.name} has expired" if peer.expires < self._clock() else ""
 
-    def _current(self) -> _Files:
-        """Return the content of the folder, read again if it has changed."""
+    def files(self) -> Files:
+        """Return the content of the folder, read again if it has changed: ask for it per connection."""
         with self._lock:
             if (stamps := self._stamps()) != self._seen:
                 try:
@@ -132,7 +119,7 @@ class Identity:
     def _stamps(self) -> tuple[object, ...]:
         return file_stamps((*self.folder.glob("*.pem"), *self.folder.glob("*.key")))
 
-    def _read(self) -> _Files:
+    def _read(self) -> Files:
         # Imported lazily: only platforms with an identity need the library cryptography.
         from exop.remoting.authority import CA, REVOKED, name_of, problem_at, read_certificate, read_revoked
 
@@ -157,7 +144,7 @@ class Identity:
             sides = [self._context(side, path, key) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)]
         except OSError as error:
             raise problem_at(path, f"it does not fit {key.name}: {error}", "copy the whole folder again") from None
-        return _Files(own, revoked, *sides)
+        return Files(own, revoked, *sides)
 
     def _key(self) -> Path:
         """Return the file with the key of the platform."""

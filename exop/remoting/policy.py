@@ -125,7 +125,7 @@ class AccessControl:
         identity, policy = self.identity, self.policy
         found: dict[str, Any] = {}
         if identity is not None:
-            until = f"{datetime.fromtimestamp(identity.expires, UTC):%F %T%z}"
+            until = f"{datetime.fromtimestamp(identity.files().own.expires, UTC):%F %T%z}"
             found["identity"] = {"folder": str(identity.folder), "until": until, "problem": identity.problem}
         if policy is not None:
             found["policy"] = {"file": str(policy.path), "peers": sorted(policy.peers), "problem": policy.problem}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from exop.remoting.authority import create_authority, issue
-from exop.remoting.identity import PeerCertificate
+from exop.remoting.identity import Files, PeerCertificate
 
 
 class Authority:
@@ -31,13 +31,10 @@ class Forger:
         self._folder = folder
         self._newest = newest
 
-    def server_context(self) -> ssl.SSLContext:
-        """A context for accepted connections."""
-        return self._context(ssl.PROTOCOL_TLS_SERVER)
-
-    def client_context(self) -> ssl.SSLContext:
-        """A context for dialled connections."""
-        return self._context(ssl.PROTOCOL_TLS_CLIENT)
+    def files(self) -> Files:
+        """The contexts for accepted and for dialled connections."""
+        sides = (self._context(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
+        return Files(PeerCertificate("anyone", 0, 0.0), frozenset(), *sides)
 
     def peer(self, sock: ssl.SSLSocket) -> PeerCertificate:
         """Accept the peer under any name."""

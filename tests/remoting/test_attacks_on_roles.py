@@ -195,7 +195,7 @@ def _reissued(certs: Path, name: str, *, end: datetime | None = None, subject: s
 def test_a_certificate_without_a_name(home):
     """A certificate of the authority that names no platform is refused, and the platform goes on serving others."""
     sure = Identity(issue(home.certs, "operator"))
-    context = sure.client_context()
+    context = sure.files().client
     _reissued(home.certs, "operator", subject="operator")
     context.load_cert_chain(home.certs / "operator" / "operator.pem", home.certs / "operator" / "operator.key")
     address = home.server.uris[0].rpartition(":")

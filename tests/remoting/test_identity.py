@@ -62,7 +62,7 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> Handshake:
 
 def between(server: Identity, client: Identity) -> Handshake:
     """A handshake of two platforms."""
-    return handshake(server.server_context(), client.client_context())
+    return handshake(server.files().server, client.files().client)
 
 
 def unchecked(context: ssl.SSLContext) -> ssl.SSLContext:
@@ -79,11 +79,11 @@ def test_platforms_with_certificates_of_one_authority_accept_each_other(authorit
     made = between(home, edge)
     assert (made.server_error, made.client_error) == (None, None)
     assert made.server.version() == "TLSv1.3"
-    assert home.peer(made.server).name == edge.name == "edge-1.example.org"
+    assert home.peer(made.server).name == edge.files().own.name == "edge-1.example.org"
     seen = edge.peer(made.client)
     assert seen.name == "home"
     assert f"{seen.serial:x}" == next(one["serial"] for one in certificates(authority) if one["name"] == "home")
-    assert seen.expires == home.expires
+    assert seen.expires == home.files().own.expires
     assert home.objection(home.peer(made.server)) == ""
 
 
@@ -91,17 +91,17 @@ def test_a_certificate_of_another_authority_is_refused(authority, tmp_path):
     """Each side checks the other one: a foreign client and a foreign server are both refused."""
     create_authority(tmp_path / "foreign")
     ours, theirs = Identity(issue(authority, "home")), Identity(issue(tmp_path / "foreign", "edge"))
-    made = handshake(ours.server_context(), unchecked(theirs.client_context()))
+    made = handshake(ours.files().server, unchecked(theirs.files().client))
     assert "another authority" in explain(made.server_error)
     assert "another authority" in explain(made.client_error)
-    made = handshake(unchecked(theirs.server_context()), ours.client_context())
+    made = handshake(unchecked(theirs.files().server), ours.files().client)
     assert "another authority" in explain(made.client_error)
 
 
 def test_a_client_without_a_certificate_is_refused(authority):
     """TLS is mutual; both sides are told the cure."""
     home = Identity(issue(authority, "home"))
-    made = handshake(home.server_context(), unchecked(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))
+    made = handshake(home.files().server, unchecked(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))
     for error in (made.server_error, made.client_error):
         assert explain(error) == "a certificate is required; give an identity: --identity DIR"
 
@@ -109,9 +109,9 @@ def test_a_client_without_a_certificate_is_refused(authority):
 def test_an_older_tls_is_refused(authority):
     """TLS 1.2 is refused by a server and by a client."""
     home, edge = (Identity(issue(authority, name)) for name in ("home", "edge"))
-    old = edge.client_context()
+    old = edge.files().client
     old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2
-    made = handshake(home.server_context(), old)
+    made = handshake(home.files().server, old)
     assert explain(made.server_error) == "TLS 1.3 is required; update the other side"
     assert explain(made.client_error) == "TLS 1.3 is required; update the other side"
 
@@ -119,9 +119,9 @@ def test_an_older_tls_is_refused(authority):
 def test_a_revoked_certificate_is_refused_without_a_restart(authority):
     """The next handshake uses the new list, open connections are objected to, and other names are not affected."""
     home, edge, other = (Identity(issue(authority, name)) for name in ("home", "edge", "other"))
-    client, peer = edge.client_context(), home.peer(between(home, edge).server)
+    client, peer = edge.files().client, home.peer(between(home, edge).server)
     assert revoke(authority, "edge") == [f"{peer.serial:x}"]
-    made = handshake(home.server_context(), client)
+    made = handshake(home.files().server, client)
     assert "is revoked" in explain(made.server_error)
     assert "is revoked" in explain(made.client_error)
     assert home.objection(peer) == f"the certificate {peer.serial:x} of edge is revoked"
@@ -135,12 +135,12 @@ def test_a_revoked_certificate_is_refused_without_a_restart(authority):
 def test_a_revocation_remains_when_its_record_is_deleted(authority):
     """The list of revoked certificates only grows, whatever happens to the records of issued certificates."""
     home, edge = (Identity(issue(authority, name)) for name in ("home", "edge"))
-    client = edge.client_context()
+    client = edge.files().client
     (serial,) = revoke(authority, "edge")
     (authority / "issued" / f"{serial}.pem").unlink()
     issue(authority, "other")
     revoke(authority, "other")
-    assert "is revoked" in explain(handshake(home.server_context(), client).server_error)
+    assert "is revoked" in explain(handshake(home.files().server, client).server_error)
 
 
 def test_sessions_are_not_resumed(authority):

@@ -121,7 +121,7 @@ def test_tls_on_the_plain_port(attacked: Attacked, logs: Callable[[str], bool]) 
 def test_dribbled_handshake(attacked: Attacked, scheme: str) -> None:
     """A peer that sends its handshake byte by byte is cut off at the deadline for the whole handshake."""
     first = ssl.MemoryBIO()
-    client = attacked.good.client_context().wrap_bio(ssl.MemoryBIO(), first)
+    client = attacked.good.files().client.wrap_bio(ssl.MemoryBIO(), first)
     with pytest.raises(ssl.SSLWantReadError):
         client.do_handshake()
     rest = first.read() if scheme == "tls" else HEADER.pack(4000, 0) + bytes(4000)

@@ -114,8 +114,8 @@ class RemotingService:
             IdentityError: the certificate is that of another platform.
         """
         identity = self.access.identity
-        if identity is not None and identity.name != self.name:
-            problem = f"the certificate is that of {identity.name!r}, and the platform is called {self.name!r}"
+        if identity is not None and (name := identity.files().own.name) != self.name:
+            problem = f"the certificate is that of {name!r}, and the platform is called {self.name!r}"
             raise IdentityError(place=str(identity.folder), problem=problem, cure="give both the same name")
         self._server.start()
         if self._announced:

@@ -225,7 +225,7 @@ def _secured(
 ) -> tuple[socket.socket, Peer]:
     """Make the TLS handshake, which as a whole ends at *deadline*."""
     address = address_of(sock)
-    context = identity.server_context() if server_side else identity.client_context()
+    context = identity.files().server if server_side else identity.files().client
     secured = context.wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
     try:
         secured.settimeout(max(0.001, deadline - time.monotonic()))

@@ -330,9 +330,9 @@ def secured(folder: Path) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
     one, other = (identity.Identity(authority.issue(folder / "certs", name)) for name in ("a", "b"))
     ours, theirs = socket.socketpair()
     found: list[ssl.SSLSocket] = []
-    server = threading.Thread(target=lambda: found.append(other.server_context().wrap_socket(theirs, server_side=True)))
+    server = threading.Thread(target=lambda: found.append(other.files().server.wrap_socket(theirs, server_side=True)))
     server.start()
-    mine = one.client_context().wrap_socket(ours)
+    mine = one.files().client.wrap_socket(ours)
     server.join()
     return mine, found[0]
 
