@@ -214,8 +214,8 @@ class Federation:
             return self._local.wait(application, timeout)
 
         def over() -> bool:
-            if not found.finished and (problem := found.problem()):
-                raise ComponentFailed(**problem)
+            if not found.finished and (problems := [one.problem for one in found.reports.values() if one.problem]):
+                raise ComponentFailed(**problems[0])
             return found.finished
 
         with self._news:
@@ -441,7 +441,9 @@ class Federation:
             elif report.plan == found.hosts.get(report.sender):
                 found.reports[report.sender] = report
                 led = any(one is found for one, _ in self._home.pending.values())  # a change may add what runs on
-                found.finished = found.finished or (found.all_ended() and not led)
+                reports = [found.reports.get(host) for host in found.hosts]
+                over = all(one is not None and one.ended for one in reports) and not led
+                found.finished = found.finished or over
             self._news.notify_all()
         if found.finished and report.sender in found.hosts and not report.finished:
             self.exchange.send(report.sender, application, messages.Finish(self.name))

@@ -18,7 +18,6 @@ from exop.wiring import Applications
 if TYPE_CHECKING:
     from exop.hosts.moves.ahead import Links
     from exop.hosts.moves.twins import Twin
-    from exop.remoting.api.hosting import What
 
 #: The time-out, the longest pause, and whether it may be longer, as for `Plan.apply`.
 Bounds: TypeAlias = tuple[float | None, float, bool]
@@ -164,11 +163,6 @@ class Fragments:
                 deployment.changing.release()
         paused = deployment.last_change[1] if deployment.last_change is not None else 0.0
         return Report(host, known.plan, ended=over, finished=deployment.finished.is_set(), paused=paused)
-
-    def follow(self, application: str, node: str, plan: str, what: What, content: bytes) -> bytes:
-        """Give a message of the host of a leader to its follower here; return nothing if there is none."""
-        twin = self.twins.get((application, node))
-        return twin.answer(what, content) if twin is not None and twin.plan == plan else b""
 
     def drop(self, application: str) -> None:
         """Undeploy a fragment that was opened for a plan that is aborted."""

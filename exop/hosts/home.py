@@ -77,14 +77,6 @@ class Spanning:
         found = {"topology": topology, "revision": self.mesh.revision, "connectors": self.connectors}
         return found | {"hosts": self.hosts, "leaving": leaving}
 
-    def all_ended(self) -> bool:
-        """Whether all fragments have ended."""
-        return all((one := self.reports.get(host)) is not None and one.ended for host in self.hosts)
-
-    def problem(self) -> Mapping[str, str]:
-        """Return the facts of the first error because of which the application does not end."""
-        return next((one.problem for one in self.reports.values() if one.problem), {})
-
     def status(self, hosts: Mapping[str, dict[str, Any]], home: str) -> dict[str, Any]:
         """Return the status of the application: that of the fragment at the *home*, and those of all *hosts*."""
         found = {**no_status(self.mesh.name), **hosts.get(home, {}), "revision": self.mesh.revision}
@@ -327,12 +319,11 @@ class Home:
                 logger("exop.hosts").warning(note, application=name)
         after = without_marks(plan.after).at(plan.before.revision + 1)
         left = {host: one for host, one in found.hosts.items() if host in new} if not found.finished else {}
-        target = Spanning(after, known, left | {host: number for host in hosts if host in new})
-        target.changing = dict.fromkeys(hosts, number)
+        left |= {host: number for host in hosts if host in new}
+        kept = {one.node: one.before for one in plan.succeeded if one.before is not None and plan.keep is not None}
         changed = {step.node for step in plan.steps}
-        target.kept = {node: one for node, one in found.kept.items() if node not in changed}
-        if plan.keep is not None:
-            target.kept |= {one.node: one.before for one in plan.succeeded if one.before is not None}
+        kept |= {node: one for node, one in found.kept.items() if node not in changed}
+        target = Spanning(after, known, left, changing=dict.fromkeys(hosts, number), kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         begins = {*hosts} - (found.hosts.keys() - {*lost})
         parts = {

@@ -96,11 +96,7 @@ class Place:
 
 
 class Twin(Standby):
-    """A component that follows a leader on another host, *peer*: a successor on trial, or a predecessor that is kept.
-
-    Attributes:
-        plan: The plan that has made it.
-    """
+    """A component that follows a leader on another host: a successor on trial, or a predecessor that is kept."""
 
     is_remote = True
 
@@ -112,7 +108,6 @@ class Twin(Standby):
         over: Callable[[Standby], None] = lambda _: None,
     ) -> None:
         super().__init__(component, component, over)
-        self.plan = place.plan
         self.place, self._there = place, there
         self._declared = Declared(*(port.type.items for port in component.spec.inputs))
         self._tap = FollowerTap(component, self._left)

@@ -110,7 +110,10 @@ class _Together:
                 if did is not None:
                     del missing[did.plan]
         try:
-            self._store()
+            for change in self._changes:
+                self._applications.changes.check_there(change)
+            if (store := self._applications.store) is not None:  # one transaction: this commits the changes
+                store.update(*(change.stored for change in self._changes))
         except BaseException as error:  # noqa: BLE001 (it is raised when the changes are undone)
             self._error = error
             return error_text(error), ""
@@ -119,14 +122,6 @@ class _Together:
     def _give(self, step: ParticipantStep) -> None:
         for thread in self._threads:
             thread.give(Do(thread.plan, step))
-
-    def _store(self) -> None:
-        """Store the new meshes of all applications, in one transaction: this commits the changes."""
-        store = self._applications.store
-        for change in self._changes:
-            self._applications.changes.check_there(change)
-        if store is not None:
-            store.update(*(change.stored for change in self._changes))
 
     def _failure(self, problem: str, culprit: str) -> BaseException:
         """Return the error of the application that refused or was too late: the reason why nothing was changed."""
