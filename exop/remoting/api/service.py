@@ -82,45 +82,6 @@ class Numbered(Generic[T]):
             return self._values.pop(number)
 
 
-class Tasks:
-    """Long work: one call begins it, others ask for its result, and no thread of a connection waits for it."""
-
-    def __init__(self) -> None:
-        self._futures = Numbered[Future[Any]](
-            "the platform carries out nothing of the number {!r} (any more)",
-            lambda ended: len(ended) >= ENDED,
-            Future.done,
-        )
-
-    def begin(self, work: Callable[[], object]) -> str:
-        """Begin *work* in a thread of its own; return its number."""
-        future: Future[Any] = Future()
-        with self._futures.lock:
-            running = sum(not one.done() for _, one in self._futures.items())
-            if running >= RUNNING:
-                raise PlatformBusy(operation="change", problem=f"{running} others are under way")
-            number = self._futures.put(future)
-
-        def run() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 (it is raised by `result`)
-                future.set_exception(error)
-
-        context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
-        return number
-
-    def result(self, number: str, patience: float | None = None) -> Any:
-        """Return the result of a task, once; `None` while it runs."""
-        future = self._futures.get(number)
-        try:
-            future.exception(PATIENCE if patience is None else patience)
-        except TooEarly:
-            return None
-        return self._futures.take(number).result()
-
-
 class ServicesRequest(PageRequest, frozen=True, kw_only=True):
     """Services that a filter fits."""
 
@@ -139,7 +100,11 @@ class ManagementService:
         missing = "the platform has no plan {!r} (any more); make it again"
         self._plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_PLANS)
         self._heavy_plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_HEAVY_PLANS)
-        self._tasks = Tasks()
+        self._tasks = Numbered[Future[Any]](
+            "the platform carries out nothing of the number {!r} (any more)",
+            lambda ended: len(ended) >= ENDED,
+            Future.done,
+        )
 
     def table(self) -> dict[str, Operation]:
         """The operations by name."""
@@ -174,7 +139,26 @@ class ManagementService:
 
     def _called(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
         """Call a function; if it may take long, begin it as a task, whose result `outcome` returns."""
-        return self.outcome(self._tasks.begin(lambda: function(**given))) if operation.long else function(**given)
+        return self.outcome(self._begin(lambda: function(**given))) if operation.long else function(**given)
+
+    def _begin(self, work: Callable[[], object]) -> str:
+        """Begin *work* in a thread of its own, so that no thread of a connection waits for it; return its number."""
+        future: Future[Any] = Future()
+        with self._tasks.lock:
+            running = sum(not one.done() for _, one in self._tasks.items())
+            if running >= RUNNING:
+                raise PlatformBusy(operation="change", problem=f"{running} others are under way")
+            number = self._tasks.put(future)
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 (it is raised by `outcome`)
+                future.set_exception(error)
+
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
+        return number
 
     def _from_wire(self, value: Any) -> Any:
         if isinstance(value, wire.Chunked):
@@ -215,8 +199,12 @@ class ManagementService:
 
     @operation(role="operate")
     def outcome(self, number: str) -> wire.Begun[Any]:
-        """Return the result of a task; none while it runs."""
-        return wire.Begun(number, self._tasks.result(number))
+        """Return the result of a task, once; none while it runs."""
+        try:
+            self._tasks.get(number).exception(PATIENCE)
+        except TooEarly:
+            return wire.Begun(number)
+        return wire.Begun(number, self._tasks.take(number).result())
 
     @operation(role="observe")
     def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:
