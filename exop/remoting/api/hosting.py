@@ -21,8 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 What: TypeAlias = Literal["begin", "feed", "state", "end"]
 #: Seconds for which `discover` listens.
 LISTEN: Final = 3.0
-#: Bytes of a message about a plan, with the topology of a fragment.
-MESSAGE: Final = MIB
+#: Bytes of a request with a topology, also of a message about a plan, with that of a fragment.
+TOPOLOGY: Final = MIB
 
 
 def where_it_runs(method: F) -> F:
@@ -96,7 +96,7 @@ class Hosting:
         """
         return list(self.remoting.discover(seconds))
 
-    @operation(role=None, max_request=MESSAGE)
+    @operation(role=None, max_request=TOPOLOGY)
     def protocol(self, application: str, message: bytes) -> None:
         """Process a message of another platform about an application that spans hosts.
 
@@ -106,7 +106,7 @@ class Hosting:
         leads = caller is None or self.remoting.access.may(caller, "operate", "")
         self._hosts.receive(application, message, caller.name if caller is not None else "", leads=leads)
 
-    @operation(role="operate", max_request=MESSAGE)
+    @operation(role="operate", max_request=TOPOLOGY)
     def follow(self, application: str, node: str, plan: str, what: What, content: bytes) -> bytes:
         """Let a slet here repeat calls of a slet on the calling platform, for a trial or as a standby of a move.
 
@@ -115,7 +115,7 @@ class Hosting:
         twin = self._hosts.here.twins.get((application, node))
         return bytes(twin.answer(what, content)) if twin is not None and twin.place.plan == plan else b""
 
-    @operation(role=None, max_request=MESSAGE)
+    @operation(role=None, max_request=TOPOLOGY)
     def call_channel(self, application: str, channel: str, method: str, arguments: bytes) -> bytes:
         """Call a method of a channel; `channel()` of the caller encodes the arguments, and decodes the result.
 

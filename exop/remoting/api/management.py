@@ -18,8 +18,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.model.slets.described import describe, summary
 from exop.model.slets.memento import Memento
 from exop.model.slets.spec import DEAD
-from exop.remoting.api.hosting import Hosting, where_it_runs
-from exop.remoting.transport.limits import MIB
+from exop.remoting.api.hosting import TOPOLOGY, Hosting, where_it_runs
 from exop.remoting.transport.operation import LONG, operation
 from exop.runtime.history import recorded
 from exop.runtime.pause import check_seconds
@@ -43,8 +42,6 @@ Made: TypeAlias = Mesh
 LISTED: Final = 100
 #: Seconds that a client waits for an operation in which drivers must reach their safe points.
 STOP: Final = 60.0
-#: Bytes of a request with a topology.
-TOPOLOGY: Final = MIB
 
 
 class Management(Hosting, Generic[AnyPlan]):

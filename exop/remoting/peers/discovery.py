@@ -54,11 +54,7 @@ def announce(name: str, uri: str) -> Callable[[], None]:
     )
     network = _network(zeroconf, [host] if host in _LOOPBACK else None)
     network.register_service(info, allow_name_change=True, cooperating_responders=True)
-
-    def withdraw() -> None:
-        network.unregister_all_services()
-        network.close()
-
+    withdraw: Callable[[], None] = network.close
     return withdraw
 
 
