@@ -182,7 +182,7 @@ class FragmentChange(Participant):
         self._change(plan, turn, pairs)
         if self.change is not None:
             self._handing = Handing(self._here.name, self.change, work.transfer, self._ahead, pairs.behind)
-            self.change.before_cut.append(pairs.settle)
+            self.change.before_cut += [feeder.settle for feeder in pairs.feeders]
 
     def _change(self, plan: Plan, turn: ExitStack, pairs: Pairs | None = None, back: Standby | None = None) -> None:
         """Make the change of a plan, after its trials."""

@@ -31,6 +31,7 @@ class Pairs:
     """The feeders and twins of one host in one plan.
 
     Attributes:
+        feeders: Those of the nodes that leave; each settles before the cut.
         away: Makes the trials of the nodes that leave.
         behind: The nodes that move, and whose followers have the state already.
         over: Set when the change is aborted.
@@ -43,7 +44,7 @@ class Pairs:
     over: threading.Event
     away: dict[str, MakeTrial] = field(default_factory=dict)
     behind: set[str] = field(default_factory=set)
-    _feeders: list[Feeder] = field(default_factory=list)
+    feeders: list[Feeder] = field(default_factory=list)
     _made: dict[str, Twin] = field(default_factory=dict)
     _ready: dict[str, Follower] = field(default_factory=dict)
 
@@ -68,7 +69,7 @@ class Pairs:
                 standby = changes.shadows.standby(name, node)
                 if not isinstance(standby, RemoteStandby):
                     raise no_standby(name, node)
-                self._feeders.append(standby)
+                self.feeders.append(standby)
             elif shadow is not None:
                 self.away[node] = partial(self._trial, self._place(node, target))
             if self.keeps:
@@ -100,15 +101,6 @@ class Pairs:
             keep = {node: partial(self._standby, source) for node, source in self.work.transfer.arriving.items()}
         return Followers(self._ready, keep, staying=self.work.transfer.departing if self.keeps else ())
 
-    def settle(self) -> None:
-        """Wait until the followers at the other hosts have processed everything; the drivers are parked.
-
-        Raises:
-            PlanError: a follower cannot take over.
-        """
-        for feeder in self._feeders:
-            feeder.settle()
-
     def keep(self, change: Change) -> None:
         """Let the predecessors of a committed change follow their successors at the other hosts."""
         shadows = self.here.running.changes.shadows
@@ -135,7 +127,7 @@ class Pairs:
         between = partial(between_items, self.here.running.get(place.application), old, self.plan.patience)
         place.ahead.copy(place.host, place.node, old.state, between)
         trial = RemoteTrial(step, old, self.work.shadow, place)
-        self._feeders.append(trial)
+        self.feeders.append(trial)
         return trial
 
     def _standby(self, source: str, _: Component | None, successor: Component, undo: list[Undo]) -> Standby:

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
 
 from exop.errors import PlanError
 from exop.model.meshes.fragments import Connector, Placement
@@ -141,7 +140,7 @@ class Moves:
 
     def _connector(self, key: str, connector: Connector) -> None:
         """Find out which events of a connector are delivered in another way."""
-        there, now = self.before.ports(connector), dict[str, Any]()
+        there = self.before.ports(connector)
         if self.after.connectors.get(key) == connector:
             now = self.after.ports(connector)
             left, joined = (
@@ -172,11 +171,9 @@ class Moves:
 
     def _stays(self, end: str, connector: Connector) -> bool:
         """Whether a port is connected to the channel of a connector before and after, on any host."""
-        found = []
-        for mesh in (self.before.mesh, self.after.mesh):
-            ends = (mesh.producers if connector.inward else mesh.consumers)(connector.channel)
-            found.append(any(f"{node.name}.{port}" == end for node, port in ends))
-        return all(found)
+        meshes = (self.before.mesh, self.after.mesh)
+        ends = [(mesh.producers if connector.inward else mesh.consumers)(connector.channel) for mesh in meshes]
+        return all(any(f"{node.name}.{port}" == end for node, port in one) for one in ends)
 
     def _redirect(self, connector: Connector, ends: Iterable[str]) -> None:
         """Deliver the events of an outward connector directly to these of its ports, where they are afterwards."""

@@ -20,7 +20,7 @@ from exop import errors
 from exop.errors import ExopError, RemotingError
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import check_nesting
-from exop.safe_repr import notes_of
+from exop.safe_repr import clean, notes_of
 
 T = TypeVar("T")
 _making = threading.Lock()
@@ -117,7 +117,7 @@ def decode_error(payload: bytes, largest: int) -> ExopError:
         fault = decode_message(payload, Fault)
     except BadMessage:
         return RemotingError(_NO_TEXT)
-    text = _printable(fault.text) or _NO_TEXT
+    text = clean(fault.text) or _NO_TEXT
     known = getattr(errors, fault.code, None)
     if not (isinstance(known, type) and issubclass(known, ExopError)):
         known = RemotingError
@@ -128,7 +128,7 @@ def decode_error(payload: bytes, largest: int) -> ExopError:
         # Another release gives this class other facts; the text says the same.
         error = RemotingError(text)
     for note in fault.notes[:_MOST_NOTES]:
-        error.add_note(_printable(note))
+        error.add_note(clean(note))
     return error
 
 
@@ -156,11 +156,6 @@ def _digits(value: int) -> str:
         return str(value)
     except ValueError:  # Python does not write as many digits in decimal
         return hex(value)
-
-
-def _printable(text: str) -> str:
-    """The text without characters that would steer a terminal."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
 
 
 def _plain_fact(value: object, depth: int = 0) -> Any:

@@ -116,7 +116,7 @@ def test_answer_to_nobody(fake: Callable[..., ControlClient]) -> None:
 FAULTS: dict[str, tuple[object, str]] = {
     "of a class that is none of ours": ({"code": "ZeroDivisionError", "text": "boom"}, "boom"),
     "of a name in the module that is no error": ({"code": "suggest", "text": "boom"}, "boom"),
-    "that steers the terminal": ({"code": "PeerRefused", "text": "a\x1b[2Jb"}, r"a\?\[2Jb"),
+    "that steers the terminal": ({"code": "PeerRefused", "text": "a\x1b[2Jb"}, r"a\\x1b\[2Jb"),
     "with facts that do not fit": ({"code": "PeerRefused", "text": "boom", "facts": {"self": 1}}, "boom"),
     "of no fault's form": (7, "gave no reason"),
     "too large": ({"code": "PeerRefused", "text": "x" * 100_000}, "too many to read"),
