@@ -168,15 +168,13 @@ class Federation:
                 if application not in self._local.deployed:
                     return no_status(application) | more
             return here(application) | more
-        hosts = self._home.answers(found, application, here, "status")
-        return found.status(hosts, self.name)
+        return found.status(self._home.answers(found, application, here, "status"), self.name)
 
     def metrics(self, application: str, here: Callable[[str], dict[str, Any]], *, quantiles: bool) -> dict[str, Any]:
         """Return the metrics of the nodes and channels of an application, on all its hosts."""
         if (found := self._home.spanning(application)) is None:
             return here(application)
-        hosts = self._home.answers(found, application, here, "metrics", quantiles=quantiles)
-        return found.metrics(hosts)
+        return found.metrics(self._home.answers(found, application, here, "metrics", quantiles=quantiles))
 
     def plan(self, mesh: Mesh) -> Plan:
         """Plan a change of a running application; raises as `Applications.plan`."""

@@ -113,12 +113,12 @@ class Supply:
         except PeerUnreachable:
             return set()
         digests = {one["bundle"]: one.get("digest") for one in rows}
-        ours = {slet: self.digest(slet.rpartition(":")[0]) for slet in slets if "@" in slet}
-        return {
-            slet
-            for slet in slets
-            if slet not in there or digests.get(slet.rpartition(":")[0]) not in (None, ours.get(slet))
-        }
+
+        def lacks(slet: str) -> bool:
+            digest = digests.get(bundle := slet.rpartition(":")[0])
+            return slet not in there or (digest is not None and digest != self.digest(bundle))
+
+        return set(filter(lacks, slets))
 
 
 def platform_of(host: str, links: Links) -> RemotePlatform:
