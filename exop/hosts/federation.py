@@ -80,9 +80,8 @@ class Federation:
         self.exchange.durable = True
         self._journal = journal = Journal(self._local.store.database)
         for name, row in journal.applications(home=True).items():
-            self.homes[name] = Spanning(
-                Mesh(name).at(row["revision"]), row["connectors"], row["hosts"], {*row["leaving"]}
-            )
+            mesh = Mesh(name).at(row["revision"])
+            self.homes[name] = Spanning(mesh, row["connectors"], row["hosts"], {*row["leaving"]})
             try:
                 self._read(name, row["topology"])
             except ExopError as problem:

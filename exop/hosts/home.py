@@ -326,14 +326,11 @@ class Home:
         target = Spanning(after, known, left, changing=dict.fromkeys(hosts, number), kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         begins = {*hosts} - (found.hosts.keys() - {*lost})
-        parts = {
-            host: Fragment(
-                Work(new.get(host, Mesh(name)), bounds, whole, one, "", host in begins, plan.shadow, plan.keep, back),
-                (name,),
-                one.wave,
-            )
-            for host, one in ((host, moves.hosts.get(host, Transfer())) for host in hosts)
-        }
+        parts: dict[str, Fragment] = {}
+        for host in hosts:
+            moved, part = moves.hosts.get(host, Transfer()), new.get(host, Mesh(name))
+            work = Work(part, bounds, whole, moved, "", host in begins, plan.shadow, plan.keep, back)
+            parts[host] = Fragment(work, (name,), moved.wave)
         with self.supply.sent(name, self._lacking(plan)):
             trying = plan.shadow.limit if plan.shadow is not None else 0.0
             self.lead(number, found, target, parts, plan.patience, trying)

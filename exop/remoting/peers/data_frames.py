@@ -42,7 +42,6 @@ START: Final = HEADER.size + HEAD.size
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Key: TypeAlias = Annotated[str, msgspec.Meta(max_length=1000)]
-Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=2000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class Refused(Message, frozen=True, tag=3):
     """The receiving side does not accept a connector, or detaches it."""
 
     number: Number
-    reason: Reason
+    reason: Annotated[str, msgspec.Meta(max_length=2000)]
 
 
 class Ping(Message, frozen=True, tag=4):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -64,20 +65,17 @@ def announcements(seconds: float, interfaces: Sequence[str] | None = None) -> li
     Raises:
         AddressUnusable: the network does not permit multicast.
     """
-    zeroconf, found = _library(), dict[str, Announcement]()
-    network = _network(zeroconf, interfaces)
+    library, found = _library(), dict[str, Announcement]()
 
     def changed(zeroconf: Any, service_type: str, name: str, state_change: Any) -> None:
-        info = network.get_service_info(service_type, name, _DETAILS) if len(found) < MOST else None
+        info = zeroconf.get_service_info(service_type, name, _DETAILS) if len(found) < MOST else None
         if info is not None and (announcement := _read(info)) is not None:
             found[name] = announcement
 
-    try:
-        browser = zeroconf.ServiceBrowser(network, SERVICE, handlers=[changed])
+    with closing(_network(library, interfaces)) as network:
+        browser = library.ServiceBrowser(network, SERVICE, handlers=[changed])
         time.sleep(seconds)
         browser.cancel()
-    finally:
-        network.close()
     return sorted(found.values())
 
 
