@@ -13,7 +13,7 @@ import dataclasses
 import struct
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast
 
@@ -262,9 +262,7 @@ class BodyReader:
         return items if make is None else [make(row) for row in items]
 
     def _decoded(self, data: memoryview) -> Any:
-        def count(made: int) -> None:
-            self.made = made
-
+        count = partial(setattr, self, "made")
         return decode(bytes(data), levels=_LEVELS, declared=self._declared, most=_MADE, count=count)
 
     def _maker(self, head: bytes) -> Callable[[list[Any]], Any]:

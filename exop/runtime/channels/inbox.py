@@ -36,20 +36,8 @@ LARGEST: Final = 32 * 2**20
 _MARK: Final = 64
 #: The attributes of an inbox that belong to its epoch.
 _EVENTS: Final = (
-    *(
-        "epoch",
-        "incarnation",
-        "state",
-        "_reason",
-        "_next",
-        "_done",
-        "_captured",
-        "_stable",
-        "_granted",
-        "_bytes",
-        "_sizes",
-    ),
-    *("_reported", "_over", "_refused", "_extra"),
+    *("epoch", "incarnation", "state", "_reason", "_next", "_done", "_captured", "_stable", "_granted", "_bytes"),
+    *("_sizes", "_reported", "_over", "_refused", "_extra"),
 )
 
 

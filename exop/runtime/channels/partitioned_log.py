@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -12,6 +12,16 @@ from exop.model.items import CONTROL
 from exop.runtime.channels.log import LogChannel, LoggingChannel
 from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split
 from exop.runtime.log.memory import Fsync, flat
+
+
+def _of_each(name: str) -> Any:
+    """Return the method that calls the method *name* of each partition, a `LogChannel`."""
+
+    def method(self: PartitionedLogChannel, *given: Any, **named: Any) -> None:
+        for part in self._parts:
+            getattr(part, name)(*given, **named)
+
+    return method
 
 
 class PartitionedLogChannel(LoggingChannel):
@@ -27,6 +37,8 @@ class PartitionedLogChannel(LoggingChannel):
     kind: ClassVar[str] = "partitioned_log"
     entered: ClassVar[bool] = True
     reading: ClassVar[frozenset[str]] = frozenset({"oldest", "readable", "rows", "written"})
+    close, exchange, take_part = map(_of_each, ("close", "exchange", "take_part"))
+    begin_anew, sync, committed = map(_of_each, ("begin_anew", "sync", "committed"))
 
     def __init__(
         self,
@@ -67,11 +79,6 @@ class PartitionedLogChannel(LoggingChannel):
                 part.open()
                 undo.callback(part.close)
             undo.pop_all()
-
-    def close(self) -> None:
-        """Close the files."""
-        for part in self._parts:
-            part.close()
 
     def native(self, engine: str) -> Mapping[str, Any] | None:
         """Return the folder of each partition, which Spark's tasks read; `None` for a log in memory."""
@@ -115,31 +122,6 @@ class PartitionedLogChannel(LoggingChannel):
         """Continue at the captured offsets."""
         for part, one in zip(self._parts, held["parts"], strict=True):
             part.restore(one)
-
-    def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every row in memory."""
-        for part in self._parts:
-            part.exchange(replace)
-
-    def take_part(self, *, on: bool) -> None:
-        """Settle every row when no checkpoints are taken."""
-        for part in self._parts:
-            part.take_part(on=on)
-
-    def begin_anew(self) -> None:
-        """Remove rows of an earlier attempt at the change."""
-        for part in self._parts:
-            part.begin_anew()
-
-    def sync(self) -> None:
-        """Force the rows that the checkpoint counts to disk."""
-        for part in self._parts:
-            part.sync()
-
-    def committed(self) -> None:
-        """Settle the rows before the checkpoint."""
-        for part in self._parts:
-            part.committed()
 
     def _keep(self, payload: Any) -> None:
         """Store a payload; when the disk was full, the next call with it goes on at the partition that failed."""

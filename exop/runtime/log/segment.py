@@ -425,16 +425,6 @@ class Segment:
         return self._file
 
 
-def settled(folder: Path, files: Files) -> Position | None:
-    """Return the position up to which the last checkpoint counts; `None` if every row counts."""
-    return _noted(folder, files)[0]
-
-
-def check_start(folder: Path, files: Files, start: int) -> None:
-    """Refuse a log that begins at *start* if older rows are missing that were not trimmed."""
-    check_given_up(folder, start, _noted(folder, files)[1])
-
-
 def check_given_up(folder: Path, start: int, given_up: int | None) -> None:
     """Refuse a log that begins at *start* if only the rows before *given_up* were trimmed; `None`: it is not known."""
     if given_up is not None and start > given_up:
@@ -452,8 +442,8 @@ def note(files: Files, folder: Path, end: Position, start: int | None) -> File:
     return file
 
 
-def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
-    """Return the end and the start that the last checkpoint has stored, if any."""
+def noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
+    """Return the position up to which the last checkpoint counts, `None` if every row counts; and its first row."""
     if COMMITTED not in files.names(folder):
         return None, None
     try:
