@@ -102,8 +102,7 @@ class EngineSlet(Slet):
     @classmethod
     def restores(cls, before: Any, after: Any) -> str | None:
         """Return why the engine of this slet cannot read the snapshots of another slet's engine."""
-        former = before.slet.factory
-        if former is cls:
+        if (former := before.slet.factory) is cls:
             return None
         if not (isinstance(former, type) and issubclass(former, EngineSlet)):
             return (
@@ -159,8 +158,7 @@ class EngineSlet(Slet):
         times, before = self.state.times, self._complete()
         known = times.get(port, -inf)
         times[port] = max(known, mark.time) if isinstance(mark, Punctuation) else inf
-        now = self._complete()
-        if now <= before:
+        if (now := self._complete()) <= before:
             return []
         try:
             results = self._advanced(port, now)

@@ -105,8 +105,7 @@ class BatchTrigger:
         self._polls = True
         self.lock.notify_all()
         while not self._released and (self._paused or not (self._poll_again or self._due())):
-            now = self._clock()
-            if now >= deadline and not self._paused:
+            if (now := self._clock()) >= deadline and not self._paused:
                 break
             self.lock.wait(None if self._paused else min(deadline, self._next_start()) - now)
         self._poll_again = self._polls = False

@@ -49,8 +49,7 @@ def resolved(
     nodes: dict[str, Node | None] = {}
     for name in names:
         node = mesh.nodes[name]
-        known = None if node.slet.plugin else by_factory.get(node.slet.factory)
-        if known is not None:
+        if (known := None if node.slet.plugin else by_factory.get(node.slet.factory)) is not None:
             node = nodes[name] = replace(node, slet=known)
         if node.slet.plugin is None and (durable or travels):
             raise MeshError(_refusal(node, travels=travels))
@@ -166,10 +165,8 @@ def _check_loops(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Collect
         TopologicalSorter(successors(mesh, lambda to: mesh.channels[to].kind not in buffered, nodes)).prepare()
     except CycleError as found:
         path = " -> ".join(reversed(found.args[1]))
-        raise WiringError(
-            f"the cycle {path} contains no queue: it would call itself endlessly; "
-            f"join two of its slets through app.channel(name, kind='queue')"
-        ) from None
+        cure = "join two of its slets through app.channel(name, kind='queue')"
+        raise WiringError(f"the cycle {path} contains no queue: it would call itself endlessly; {cure}") from None
     _check_filling(mesh, kinds, nodes)
 
 

@@ -240,10 +240,8 @@ def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = Mappi
     if spec.own_driver or not named:
         why = "pulls its items" if spec.inputs else "has no input port"
         why = "drives itself" if spec.own_driver else "takes its items by a family of ports" if pushed else why
-        raise MeshError(
-            f"{place}: {spec.name} {why}, so there is no item at which its settings could change; configure it "
-            f"without `when`, or set a condition on a slet that items are pushed into"
-        )
+        cure = "configure it without `when`, or set a condition on a slet that items are pushed into"
+        raise MeshError(f"{place}: {spec.name} {why}, so there is no item at which its settings could change; {cure}")
     known = {name: types.get(name, one) if one.items.kind in _OPEN else one for name, one in named.items()}
     return ConditionNames(place, known, tuple(spec.settings), punctuation=len(pushed) == 1)
 

@@ -294,9 +294,8 @@ class Graph:
     def __post_init__(self) -> None:
         check_name("an application", self.name)
         if self.durable is not None and not (type(self.durable) in (int, float) and 0 < self.durable < float("inf")):
-            raise MeshError(
-                f"{self.name}: a checkpoint cannot be taken every {self.durable!r} seconds; give a number > 0"
-            )
+            cure = "give a number > 0"
+            raise MeshError(f"{self.name}: a checkpoint cannot be taken every {self.durable!r} seconds; {cure}")
         for section in ("nodes", "channels"):
             if not isinstance(found := getattr(self, section), Entries):
                 object.__setattr__(self, section, Entries(dict(found)))

@@ -163,10 +163,8 @@ def _check_diverted(old: Node, new: Node, diverted: Mapping[str, Any]) -> None:
     same = [name for name in diverted if name in new.settings and given[name] == new.settings[name]]
     if same or all(name in old.settings and given[name] == old.settings[name] for name in diverted):
         values = ", ".join(f"{name}={given[name]!r}" for name in same or diverted)
-        raise PlanError(
-            f"{new.name}: divert={{{values}}} diverts nothing, since that is the value already; give another value, or "
-            f"leave it out"
-        )
+        cure = "give another value, or leave it out"
+        raise PlanError(f"{new.name}: divert={{{values}}} diverts nothing, since that is the value already; {cure}")
 
 
 def _check_shares_items(mesh: Mesh, pair: tuple[Node, Node], cure: str) -> None:

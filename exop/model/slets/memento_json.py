@@ -164,8 +164,7 @@ def _like_a_tag(keys: Iterable[Any]) -> bool:
 
 def _key(key: Any, wanted: Type) -> str | None:
     """A key as text, or `None` if its annotation does not tell the type."""
-    kind = type(key)
-    if kind is str:
+    if (kind := type(key)) is str:
         return str(key) if wanted.cls is str or wanted is ANY else None
     if wanted.cls is not kind:
         return None

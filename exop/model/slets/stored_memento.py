@@ -100,8 +100,7 @@ def load_memento(
     fields = decode(stored.body, declared=declared, parts=parts)
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
         raise refused(place, "it holds no fields", "take an older copy")
-    same = stored.kind == name_of(kind)
-    if same:
+    if same := stored.kind == name_of(kind):
         _check_version(stored.version, kind, place)
     if not same or stored.version < kind.__memento_version__:
         if callable(getattr(kind, "upgrade", None)):

@@ -189,8 +189,7 @@ def _record(value: Any, wanted: Type) -> Any:
     for name in value:
         if name not in known:
             raise ValueError(f"{kind.__name__} has no field {name!r}; {suggest(name, known, 'field')}")
-    missing = [name for name, field in known.items() if field.required and name not in value]
-    if missing:
+    if missing := [name for name, field in known.items() if field.required and name not in value]:
         raise ValueError(f"{kind.__name__} lacks {', '.join(missing)} in {safe_repr(dict(value), 80)}")
     parts = {name: _convert_part(name, one, known[name].type) for name, one in value.items()}
     return _made(value, wanted, lambda: kind(**parts))
@@ -244,9 +243,8 @@ _BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {
 def to_toml_value(place: str, value: Any) -> Any:
     """Convert *value* to types of TOML, from which `convert` restores it."""
     if (deep := deep_place(value)) is not None:
-        raise MeshError(
-            f"{place} is nested more than {DEPTH} levels deep, or refers to itself, at {deep}; make it flatter"
-        )
+        cure = "make it flatter"
+        raise MeshError(f"{place} is nested more than {DEPTH} levels deep, or refers to itself, at {deep}; {cure}")
     return _to_toml(place, value)
 
 
@@ -279,7 +277,5 @@ def _to_toml(place: str, value: Any) -> Any:
         return [_to_toml(place, one) for one in sorted(value, key=repr)]
     if isinstance(value, (list, tuple)):
         return [_to_toml(place, one) for one in value]
-    raise MeshError(
-        f"{place} is {value!r:.80}, which a topology file cannot hold; "
-        f"use numbers, text, dates, lists, tables and dataclasses for settings that are stored"
-    )
+    cure = "use numbers, text, dates, lists, tables and dataclasses for settings that are stored"
+    raise MeshError(f"{place} is {value!r:.80}, which a topology file cannot hold; {cure}")

@@ -102,8 +102,7 @@ def batch_event(batch: Any, at: float = 0.0) -> Event:
         return Event(rows, COLUMNS, GENERAL, encode(batch), at)
     kinds = set(map(type, batch))
     heads = set(map(_KINDS.get, kinds))
-    head = heads.pop() if len(heads) == 1 else None
-    if head is not None:
+    if (head := heads.pop() if len(heads) == 1 else None) is not None:
         try:
             return Event(len(batch), LIST, head, _packed(batch), at)
         except (OverflowError, UnicodeEncodeError):

@@ -64,8 +64,7 @@ class PartitionedLogChannel(LoggingChannel):
 
     def open(self) -> None:
         """Open the logs of all partitions, and compare their number with that of the folders."""
-        folder = self._path or self.home
-        if folder is None:
+        if (folder := self._path or self.home) is None:
             return
         there = len([*folder.glob(f"{_PART}*")]) if folder.is_dir() else 0
         if there not in (0, len(self._parts)):

@@ -418,8 +418,7 @@ class QueueChannel(Buffered):
                     self.marks += 1
                     found.append(entry)
                 break
-            size = count_items(method, payload)
-            if size > most:  # the rest remains in the queue
+            if (size := count_items(method, payload)) > most:  # the rest remains in the queue
                 entry.payload, rest = cut(payload, 0, most), cut(payload, most, size)
                 self.entries.appendleft(Packet("push_batch", rest, entry.origin, entry.stored))
                 self._lighten(most)

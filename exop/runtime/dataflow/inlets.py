@@ -99,8 +99,7 @@ class Inlets:
         with self._lock:
             found = [leaf for item in given for leaf in self._current(item)]
             for item in reversed(found) if first else found:
-                runner = self.runner(item.entry.endpoint)
-                if runner is None:
+                if (runner := self.runner(item.entry.endpoint)) is None:
                     continue
                 items = self._inlet(runner, item).items
                 if first:

@@ -76,8 +76,7 @@ class LogReader:
 
         The log is damaged if the frames end before *bound*, or before a whole frame.
         """
-        bases = self._bases()
-        if bases and offset < bases[0]:
+        if (bases := self._bases()) and offset < bases[0]:
             raise MeshError(f"{self._folder}: rows from {offset} on were asked for; kept are those from {bases[0]} on")
         first = max((base for base in bases if base < offset), default=offset)
         reached, stopped = first, 0

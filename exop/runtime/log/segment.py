@@ -238,8 +238,7 @@ class Segment:
             opening = _frame_at(file.read(0, opening if isinstance(opening, int) else opening.end), 0, 0)
         if isinstance(opening, int) or opening.kind != OPENING:
             raise self.damaged("its header is not that of a segment")
-        form = decode(opening.body)[0]
-        if form != FORMAT:
+        if (form := decode(opening.body)[0]) != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
             raise self.damaged(problem, cure="use the release that wrote it")
         self.born = opening.time
@@ -267,8 +266,7 @@ class Segment:
             self._overhang = False
         failpoint("log-append-before")
         try:
-            half = len(data) // 2 if armed("log-append-half") else 0
-            if half:
+            if half := len(data) // 2 if armed("log-append-half") else 0:
                 file.write(self.size, data[:half])
                 failpoint("log-append-half")
             file.write(self.size + half, data[half:])
