@@ -18,6 +18,7 @@ from exop.safe_repr import json_text
 Edit: TypeAlias = tuple[str, str, dict[str, Any]]
 #: The fields of a node with keys of the same name.
 _CARE: Final = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
+_SETTINGS: Final[dict[str, Any]] = {"settings": dict[str, Any], "unset": list[str]}
 _CHANNEL: Final[dict[str, Any]] = {
     **dict.fromkeys(("kind", "host", "type"), str),
     "connector": dict[str, Any],
@@ -30,16 +31,10 @@ _NODE: Final[dict[str, Any]] = {
     "timeout": float,
     "dead_letters": int,
     "ports": dict[str, str],
-    "settings": dict[str, Any],
-    "unset": list[str],
     "pending": list[dict[str, Any]],
+    **_SETTINGS,
 }
-_UPDATE: Final[dict[str, Any]] = {
-    "when": str,
-    "settings": dict[str, Any],
-    "unset": list[str],
-    "close_windows": bool,
-}
+_UPDATE: Final[dict[str, Any]] = {"when": str, "close_windows": bool, **_SETTINGS}
 
 
 def to_toml(mesh: Graph) -> str:

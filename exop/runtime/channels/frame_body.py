@@ -38,7 +38,6 @@ from exop.runtime.channels.wire import (
     Buffer,
     Event,
     Frame,
-    size_of,
 )
 from exop.runtime.dataflow.batches import cut, weight
 from exop.runtime.dataflow.entry import Method
@@ -145,7 +144,7 @@ def checked(event: Event) -> Event:
     Raises:
         NotStorable: it is too large.
     """
-    size, most = size_of(event), MOST_OF_EVENT - MOST_BYTES
+    size, most = event.size, MOST_OF_EVENT - MOST_BYTES
     problem = f"it has {size} bytes, and the bound is {most}" if size > most else ""
     if not problem and size > MOST_BYTES and event.head not in (ARROW, BYTES, SCALARS):
         try:

@@ -14,18 +14,7 @@ from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.connector import CONNECTED, DISCONNECTED, LOST, Acknowledgement, Connector, Mode
 from exop.runtime.channels.log import wait_for_disk
 from exop.runtime.channels.queue import Waiting
-from exop.runtime.channels.wire import (
-    ITEMS,
-    MOST_BYTES,
-    MOST_ITEMS,
-    MOST_OF_EVENT,
-    Buffer,
-    Event,
-    Frame,
-    Progress,
-    Wire,
-    size_of,
-)
+from exop.runtime.channels.wire import ITEMS, MOST_BYTES, MOST_ITEMS, MOST_OF_EVENT, Event, Frame, Progress, Wire
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Unwind, count_items
 
 if TYPE_CHECKING:
@@ -77,7 +66,7 @@ class Outbox(Connector):
         super().__init__(name, capacity=capacity)
         self._name_other_half(peer, key, epoch, ack, mode)
         self.after_checkpoint = after_checkpoint
-        self._body_of: Callable[[Sequence[Event]], Sequence[Buffer]] = lambda group: ()
+        self._body_of: Callable[[Sequence[Event]], Sequence[Any]] = lambda group: ()
         self._entry = NOWHERE
         self._events: list[Event] = []  # numbered from `_first` on when they are sent
         self._sent = self._known = 0  # how many of them are sent, and how many were sent before a connection was lost
@@ -165,7 +154,7 @@ class Outbox(Connector):
             self._wait_for_room()
 
     def _append(self, event: Event, *, here: bool = False) -> None:
-        if event.events != 1 or size_of(event) >= _LARGE:
+        if event.events != 1 or event.size >= _LARGE:
             self._grow([event])
         self._events.append(event)
         if self._idle:
@@ -202,7 +191,7 @@ class Outbox(Connector):
         items = size = 0
         for event in events:
             items += event.events - 1
-            size += one if (one := size_of(event)) >= _LARGE else 0
+            size += one if (one := event.size) >= _LARGE else 0
         if items or size:
             with self._lock:
                 self._extra += sign * items

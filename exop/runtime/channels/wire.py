@@ -67,10 +67,10 @@ class Event(NamedTuple):
     data: Any
     at: float
 
-
-def size_of(event: Event) -> int:
-    """Return about how many bytes an event takes."""
-    return len(event.data) if isinstance(event.data, bytes) else int(event.data.nbytes)
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return len(self.data) if isinstance(self.data, bytes) else int(self.data.nbytes)
 
 
 class Progress(NamedTuple):
