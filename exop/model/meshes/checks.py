@@ -229,10 +229,9 @@ def check_join(
             if nodes is not None and producer.name not in nodes and consumer.name not in nodes:
                 continue
             if reason := join_mismatch(kind, pushed, consumer.slet.ports[port]):
-                raise WiringError(
-                    f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}; "
-                    f"put a slet that converts between them"
-                )
+                problem = f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}"
+                cure = "put a slet that converts between them"
+                raise WiringError(f"{problem}; {cure}")
 
 
 def check_group(mesh: Mesh, group: str, kinds: Mapping[str, type[KindLike]], *, alike: bool = True) -> None:

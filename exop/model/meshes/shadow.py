@@ -97,10 +97,9 @@ class Shadow:
     def check(self, mesh: Mesh, replaced: Replaced) -> None:
         """Refuse a trial without any comparison, or with duplicate external effects; *mesh* is the new mesh."""
         if not replaced:
-            raise PlanError(
-                f"the plan for {mesh.name} replaces no slet and moves none: there is nothing to compare; leave "
-                f"the shadow out"
-            )
+            problem = f"the plan for {mesh.name} replaces no slet and moves none: there is nothing to compare"
+            cure = "leave the shadow out"
+            raise PlanError(f"{problem}; {cure}")
         known = {node.name: node for node, _ in replaced}
         for name in (name for name in self.divert if "." in name):
             entry("divert: the replaced nodes", "node", known, name.partition(".")[0])

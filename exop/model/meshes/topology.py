@@ -93,8 +93,7 @@ def read(text: str, catalog: Mapping[str, SletSpec]) -> tuple[dict[str, Any], li
     _known("the topology", "table", document, ("application", "channels", "nodes", "slets"))
     application = _table("application", document.get("application", {}))
     _known("[application]", "key", application, ("name", "durable"))
-    name = application.get("name")
-    if not isinstance(name, str):
+    if not isinstance(name := application.get("name"), str):
         raise MeshError('the topology has no name; begin it with\n[application]\nname = "…"')
     declared = {key: _channel(key, table) for key, table in _tables(document, "channels")}
     catalog = {**catalog, **_described(document, catalog), RELAY.identity: RELAY}

@@ -170,8 +170,7 @@ def _key(key: Any, wanted: Type) -> str | None:
         return None
     if kind in (int, float, bool):
         return repr(key).lower() if kind is bool else repr(key)
-    tag = _tag_of(kind)
-    if not _is_text(kind, tag) or (tag == "$enum" and key.name not in kind.__members__):
+    if not _is_text(kind, tag := _tag_of(kind)) or (tag == "$enum" and key.name not in kind.__members__):
         return None
     bare = _leaf(str(tag), key)[1]
     return bare if isinstance(bare, str) else None
@@ -215,8 +214,7 @@ class _Reader:
         return self._text(given, wanted, path) if isinstance(given, str) else given
 
     def _text(self, given: str, wanted: Type, path: str) -> Any:
-        tag = _tag_of(wanted.cls)
-        if not _is_text(wanted.cls, tag):
+        if not _is_text(wanted.cls, tag := _tag_of(wanted.cls)):
             return given
         try:
             return wanted.cls.__members__[given] if tag == "$enum" else _made(str(tag), given)

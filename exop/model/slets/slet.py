@@ -234,8 +234,7 @@ def spec_of(thing: Any) -> SletSpec:
     """
     if isinstance(thing, SletSpec):
         return thing
-    spec = getattr(thing, "__slet__", None)
-    if isinstance(spec, SletSpec):
+    if isinstance(spec := getattr(thing, "__slet__", None), SletSpec):
         return spec
     name = getattr(thing, "__qualname__", repr(thing))
     if isinstance(thing, str):

@@ -219,8 +219,7 @@ def _fields_in(data: bytes, kind: type[Memento], place: str) -> dict[str, Any]:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse duplicate names, of which JSON would silently take the last."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    if len(found := dict(pairs)) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"{twice!r} occurs twice")
     return found

@@ -168,8 +168,7 @@ def _list(value: Any, wanted: Type) -> Any:
 def _table(value: Any, wanted: Type) -> Any:
     if CONCRETE.get(wanted.cls) is not dict:
         return _instance(value, wanted)
-    value = _literal(value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value := _literal(value), Mapping):
         raise _error("a table, written {name = value}", value)
     keys, values = wanted.entry
     return {_convert_part("the key", key, keys): _convert_part(f"{key!r}", one, values) for key, one in value.items()}
@@ -182,8 +181,7 @@ def _record(value: Any, wanted: Type) -> Any:
         return value
     if hasattr(kind, "__struct_fields__"):
         return _by_msgspec(value, kind)
-    value = _literal(value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value := _literal(value), Mapping):
         raise _error(f"{kind.__name__}, written {{field = value}}", value)
     known = {field.name: field for field in wanted.fields.values() if field.given}
     for name in value:
@@ -257,8 +255,7 @@ def _to_toml(place: str, value: Any) -> Any:
         if isinstance(value, plain):
             return plain(value)
     if isinstance(value, (str, PurePath, Decimal, UUID)):
-        text = str(value)
-        if text.isascii() or text.encode(errors="ignore").decode() == text:
+        if (text := str(value)).isascii() or text.encode(errors="ignore").decode() == text:
             return text
         raise MeshError(
             f"{place} is {text!r:.80}, which is not Unicode, and a topology file cannot hold it; "

@@ -136,8 +136,7 @@ def read_message(data: memoryview, schema: Any) -> Any:
     """Decode a record batch of a schema from one message of a peer, and validate the batch completely."""
     import pyarrow as pa
 
-    found = pa.ipc.read_message(pa.py_buffer(data))
-    if found.type != "record batch":
+    if (found := pa.ipc.read_message(pa.py_buffer(data))).type != "record batch":
         raise ValueError(f"a {found.type} is no record batch")
     _check_message(found)
     return _validated(pa.ipc.read_record_batch(found, schema), len(data))
@@ -155,8 +154,7 @@ def read_schema(data: bytes) -> Any:
     """Decode the schema of record batches of a peer; raise `ValueError` if a column is encoded by a dictionary."""
     import pyarrow as pa
 
-    found = pa.ipc.read_schema(pa.py_buffer(data))
-    if has_dictionary(found):
+    if has_dictionary(found := pa.ipc.read_schema(pa.py_buffer(data))):
         raise ValueError("a column is encoded by a dictionary")
     return found
 

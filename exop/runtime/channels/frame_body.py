@@ -275,8 +275,7 @@ class BodyReader:
 
     def _columns(self, head: bytes, data: memoryview) -> Any:
         if head == GENERAL:
-            found = self._decoded(data)
-            if not columns.is_columns(found):
+            if not columns.is_columns(found := self._decoded(data)):
                 raise ValueError("the columns are no record batch")
             return found
         size = _LONG.unpack_from(data)[0]

@@ -150,8 +150,7 @@ class Inbox(Connector, QueueChannel):
         """Append the payloads after the first *known* events."""
         add = self.entries.append
         for method, payload in payloads:
-            size = max(1, count_items(method, payload))
-            if known >= size:
+            if known >= (size := max(1, count_items(method, payload))):
                 known -= size
             elif method == "push":
                 add(payload)

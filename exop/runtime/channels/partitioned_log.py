@@ -129,7 +129,7 @@ class PartitionedLogChannel(LoggingChannel):
         mark = isinstance(payload, CONTROL)
         given = ((part, payload) for part in self._parts) if mark else split(payload, self._by, self._owners, self._key)
         # All are encoded first, since no partition stores its part of a batch of which another one is refused.
-        parts = [(part, one, part._log.encoded(one)) for part, one in given]
+        parts = [(part, one, None if part._disk is None else part._disk.encoded(one)) for part, one in given]
         for number, found in enumerate(parts[done:], done):
             self._begun = payload, number
             LogChannel._keep(*found)

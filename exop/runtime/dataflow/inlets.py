@@ -191,8 +191,7 @@ class Inlets:
     def _inlet(self, driver: Driver, item: InFlight) -> Inlet:
         endpoint = item.entry.endpoint or driver
         with self._lock:
-            inlet = self._inlets.setdefault(endpoint, Inlet(driver))
-            if inlet.runner is not driver:
+            if (inlet := self._inlets.setdefault(endpoint, Inlet(driver))).runner is not driver:
                 if inlet.items:
                     raise RuntimeError(f"{item.entry.endpoint} is run by {inlet.runner.name!r} and by {driver.name!r}")
                 self._by_runner[inlet.runner].pop(endpoint)

@@ -102,10 +102,6 @@ class MemoryLog:
         """The offset of the next row."""
         return self._end
 
-    def encoded(self, payload: Any) -> None:
-        """Return `None`: only a log on disk has another form of rows for `append`."""
-        return
-
     def append(self, payload: Any, body: bytes | None = None) -> int:
         """Add a list, a record batch, or a control item; return the offset of the next row."""
         with self._lock:

@@ -188,8 +188,7 @@ def written(first: int, time: float, rows: int, body: bytes, *, kind: int = ROWS
 
 def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     """Return the frame in *data* at *at*, *position* in the file; if it is not whole, its length (0: no header)."""
-    begin = at + HEADER
-    if len(data) < begin:
+    if len(data) < (begin := at + HEADER):
         return 0
     magic, first, time, rows, length, key_length, kind, known, head = _SUMMED.unpack_from(data, at)
     if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
