@@ -141,7 +141,8 @@ class PullSlet(Slet):
             EngineError: the engine has failed, or does not begin.
         """
         if self.engine is not None and self.following is None:
-            begun = self._trigger.wait_polled(_START)
+            feeds, trigger = self.feeds.values(), self._trigger
+            begun = trigger.wait_until(lambda: trigger.leader is not None or any(one.retired for one in feeds), _START)
             self._check()
             if not begun:
                 raise self._error(TimeoutError(f"it did not begin within {_START:.0f} s"))

@@ -105,9 +105,8 @@ class EngineSlet(Slet):
         if (former := before.slet.factory) is cls:
             return None
         if not (isinstance(former, type) and issubclass(former, EngineSlet)):
-            return (
-                f"its engine commits by itself, and {spec_of(cls).name} continues with a snapshot of one that is called"
-            )
+            continues = f"{spec_of(cls).name} continues with a snapshot of one that is called"
+            return f"its engine commits by itself, and {continues}"
         theirs, own = (kind(state=EngineState(), **node.settings) for kind, node in ((former, before), (cls, after)))
         with closing(theirs.make_engine()) as held, closing(own.make_engine()) as engine:
             return _unreadable(held.name, held.version, engine)

@@ -172,9 +172,8 @@ class _Reader:
         return self._at(node, "end_col_offset")
 
     def _fail(self, position: int, problem: str) -> NoReturn:
-        raise ConditionError(
-            place=self.names.place, condition=self.text, position=min(position, len(self.text)), problem=problem
-        )
+        at = min(position, len(self.text))
+        raise ConditionError(place=self.names.place, condition=self.text, position=at, problem=problem)
 
 
 def _in_order(tree: ast.expr) -> dict[ast.AST, int]:

@@ -104,9 +104,8 @@ class ChannelSpec:
         object.__setattr__(self, "settings", _frozen(self.settings))
         if self.connector:
             given = configured(f"the channel {self.name!r}: connector", _CONNECTOR, self.connector)
-            object.__setattr__(
-                self, "connector", _frozen({name: given[name] for name in self.connector if given[name] is not None})
-            )
+            known = {name: given[name] for name in self.connector if given[name] is not None}
+            object.__setattr__(self, "connector", _frozen(known))
         if self.type is not None:
             object.__setattr__(self, "_type", f"{self.type.form} {self.type.fingerprint} {self.type.punctuation}")
 

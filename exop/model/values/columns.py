@@ -251,9 +251,8 @@ def _check_message(message: Any) -> None:
 def _field_at(head: bytes, table: int, number: int) -> int | None:
     """Return the position of a field of a table in a flat buffer, or `None`."""
     fields, place = table - struct.unpack_from("<i", head, table)[0], 4 + 2 * number
-    offset = (
-        struct.unpack_from("<H", head, fields + place)[0] if place < struct.unpack_from("<H", head, fields)[0] else 0
-    )
+    known = place < struct.unpack_from("<H", head, fields)[0]
+    offset = struct.unpack_from("<H", head, fields + place)[0] if known else 0
     return table + offset if offset else None
 
 

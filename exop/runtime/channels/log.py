@@ -267,9 +267,8 @@ def wait_for_disk(channel: Channel, problem: StateError, work: InFlight) -> NoRe
     if (driver := current_driver()) is None:
         raise problem
     if channel.trouble is None:
-        logger("exop.log").error(
-            "a log cannot be written, and its producers wait", channel=channel.name, problem=str(problem)
-        )
+        facts = {"channel": channel.name, "problem": str(problem)}
+        logger("exop.log").error("a log cannot be written, and its producers wait", **facts)
     channel.trouble = str(problem)
     driver.on_caught_up()
     raise Unwind(channel.trouble, lambda: False, work, patience=AGAIN)

@@ -182,9 +182,8 @@ class Outbox(Connector):
                     self._append(event)
         except NotStorable as problem:
             self.dropped += count_items(method, payload)
-            logger("exop.runtime").error(
-                "an item cannot be sent; it is dropped", channel=self.name, problem=str(problem)
-            )
+            facts = {"channel": self.name, "problem": str(problem)}
+            logger("exop.runtime").error("an item cannot be sent; it is dropped", **facts)
 
     def _grow(self, events: Iterable[Event], sign: int = 1) -> None:
         """Count what events are more than one item each, or with -1 no longer are."""

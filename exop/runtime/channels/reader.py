@@ -245,16 +245,10 @@ class Reader(Channel):
     def _fetched(self, call: tuple[str, bytes], patience: float) -> bytes:
         """Call the peer, and wait while it cannot be reached, or has not started again."""
         deadline = time.monotonic() + patience
+        place = {"application": self.application, "channel": self.channel}
         while True:
             try:
-                found: bytes = self.call_peer(
-                    self.peer,
-                    "call_channel",
-                    application=self.application,
-                    channel=self.channel,
-                    method=call[0],
-                    arguments=call[1],
-                )
+                found: bytes = self.call_peer(self.peer, "call_channel", **place, method=call[0], arguments=call[1])
             except _AWAY as problem:
                 self._problem = str(problem)
                 if isinstance(problem, CallTimeout) or time.monotonic() >= deadline or self._closed.wait(PAUSE):
