@@ -140,14 +140,8 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
         raise MeshError(f'{place} names no slet; write slet = "plugin:name"')
     spec = entry(f"{place}: the platform", "slet", catalog, identity)
     given = {**table.get("settings", {}), **dict.fromkeys(table.get("unset", ()))}
-    return Node(
-        name,
-        spec,
-        spec.configured(name, given),
-        ports,
-        given=frozenset(given),
-        **{key: table[key] for key in _CARE if key in table},
-    )
+    care = {key: table[key] for key in _CARE if key in table}
+    return Node(name, spec, spec.configured(name, given), ports, given=frozenset(given), **care)
 
 
 def _updates(document: Mapping[str, Any]) -> Iterator[Edit]:
