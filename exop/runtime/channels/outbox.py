@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -26,7 +27,7 @@ SEPARATE: Final = 0.0001
 _LARGE: Final = 4096
 #: The attributes of an outbox that belong to its epoch.
 _EVENTS: Final = (
-    *("epoch", "state", "_reason", "_events", "_sent", "_known", "_first", "_next", "_done", "_credit", "_skip"),
+    *("epoch", "state", "_reason", "_unnumbered", "_kept", "_again", "_first", "_next", "_done", "_credit", "_skip"),
     *("_extra", "_bytes", "_idle", "_inbox", "_restored", "_captured", "_covered"),
 )
 
@@ -68,8 +69,9 @@ class Outbox(Connector):
         self.after_checkpoint = after_checkpoint
         self._body_of: Callable[[Sequence[Event]], Sequence[Any]] = lambda group: ()
         self._entry = NOWHERE
-        self._events: list[Event] = []  # numbered from `_first` on when they are sent
-        self._sent = self._known = 0  # how many of them are sent, and how many were sent before a connection was lost
+        self._unnumbered: deque[Event] = deque()
+        self._kept: deque[Event] = deque()  # numbered from `_first` on
+        self._again = 0  # the number of events at the begin of `_unnumbered` that were sent before
         self._first = self._next = self._done = self._credit = self._skip = 0
         self._captured = self._covered = 0  # the events before it are in a checkpoint
         self._extra = 0  # items of lists beyond the first of each
@@ -156,7 +158,7 @@ class Outbox(Connector):
     def _append(self, event: Event, *, here: bool = False) -> None:
         if event.events != 1 or event.size >= _LARGE:
             self._grow([event])
-        self._events.append(event)
+        self._unnumbered.append(event)
         if self._idle:
             self._sent_at = event.at if here else self._sent_at
             self._wake(here=here)
@@ -175,7 +177,7 @@ class Outbox(Connector):
     def store(self, method: Method, payload: Any) -> None:
         """Store an in-flight item without waiting for room."""
         try:
-            for event in _encoded(method, payload):
+            for event in _events(method, payload):
                 if self._disk is not None:
                     self._add_or_spill(self._disk, event, waits=False)
                 else:
@@ -212,7 +214,7 @@ class Outbox(Connector):
 
     @property
     def _in_memory(self) -> int:
-        return max(0, len(self._events) + self._extra)
+        return max(0, len(self._unnumbered) + len(self._kept) + self._extra)
 
     def _has_room(self, size: int) -> bool:
         if self._disk is not None:
@@ -230,7 +232,7 @@ class Outbox(Connector):
             while size > 0 and self.state == CONNECTED and (frame := self._frame(size)) is not None:
                 found.append(frame)
                 size -= sum(len(part) for part in frame.body)
-            known = self._sent > 0 and self._first < self._done
+            known = bool(self._kept) and self._first < self._done
             if known:  # made again after a restart, and acknowledged before it: the inbox reports them no more
                 self._drop(self._done)
         if known:
@@ -239,11 +241,11 @@ class Outbox(Connector):
 
     def _frame(self, size: int) -> Frame | None:
         while (event := self._peek()) is not None and self._next + event.events <= self._skip:
-            self._number(event)
+            self._number()
         first, limit = self._next, self._limit
         if event is None or first >= limit:
             return None
-        group = [self._number(event)]
+        group = [self._number()]
         if event.form == ITEMS:
             size -= len(event.data)
             while size > 0 and self._next < limit and len(group) < MOST_ITEMS:
@@ -251,7 +253,7 @@ class Outbox(Connector):
                 if one is None or one.form != ITEMS or one.head != event.head or len(one.data) > MOST_BYTES:
                     break
                 size -= len(one.data)
-                group.append(self._number(one))
+                group.append(self._number())
         return Frame(first, self._next - first, event.form, self._body_of(group))
 
     @property
@@ -261,15 +263,15 @@ class Outbox(Connector):
 
     def _peek(self) -> Event | None:
         """Return the next event to send; without one, the next push wakes the wire."""
-        if self._sent == len(self._events) and self._disk is not None:
+        if not self._unnumbered and self._disk is not None:
             self._refill(self._disk)
-        if self._sent == len(self._events):
+        if not self._unnumbered:
             self._idle = True
             # Read again after `_idle` was set: from then on, a push wakes the wire.
-            if self._sent == len(self._events):
+            if not self._unnumbered:
                 return None
             self._idle = False
-        return self._events[self._sent]
+        return self._unnumbered[0]
 
     def _refill(self, spill: Spill) -> None:
         """Take events from the disk, as far as there is room for them."""
@@ -278,14 +280,16 @@ class Outbox(Connector):
                 while spill.events and self._in_memory < self.capacity and not self._is_heavy:
                     found = spill.take(time.monotonic())
                     self._grow(found)
-                    self._events.extend(found)
+                    self._unnumbered.extend(found)
             except StateError as problem:
                 self.trouble = str(problem)
 
-    def _number(self, event: Event) -> Event:
-        """Send *event*, the next one, which keeps its number from now on."""
-        self._sent += 1
-        self._known = max(self._known, self._sent)
+    def _number(self) -> Event:
+        """Take the next event to send, which keeps its number from now on."""
+        event = self._unnumbered[0]
+        self._kept.append(event)  # before it is removed there, so that `depth` is never too small
+        self._unnumbered.popleft()
+        self._again = max(0, self._again - 1)
         self._next += event.events
         return event
 
@@ -303,10 +307,11 @@ class Outbox(Connector):
             self._skip = progress.next
             self._credit = progress.credit
             self._drop(progress.done)
-            self._next = self._first + sum(event.events for event in self._events[: self._sent])
-            while self._sent and self._next > progress.next:
-                self._sent -= 1
-                self._next -= self._events[self._sent].events
+            self._next = self._first + sum(event.events for event in self._kept)
+            while self._kept and self._next > progress.next:
+                self._unnumbered.appendleft(self._kept[-1])
+                self._again += 1
+                self._next -= self._kept.pop().events
         self._go_on()
 
     def acknowledged(self, progress: Progress) -> None:
@@ -338,20 +343,18 @@ class Outbox(Connector):
         self._let_in()
         if not self.depth:
             self.alarm()
-        waiting = len(self._events) > self._sent or (self._disk is not None and self._disk.events)
+        waiting = self._unnumbered or (self._disk is not None and self._disk.events)
         if waiting and self._next < self._limit and self._wire is not None:
             self._wire.wake(self.key)
 
     def _drop(self, done: int) -> None:
         """Forget the events before a number, as far as they were sent."""
-        self._done, number = max(self._done, done), 0
-        while number < self._sent and self._first + self._events[number].events <= self._done:
-            self._first += self._events[number].events
-            number += 1
-        # In this order, so that other threads find `depth`, and what waits, never too small.
-        self._sent, self._known = self._sent - number, self._known - number
-        gone, self._events[:number] = self._events[:number], []
-        self._grow(gone, -1)
+        self._done = max(self._done, done)
+        while self._kept and self._first + self._kept[0].events <= self._done:
+            gone = self._kept.popleft()
+            self._first += gone.events
+            if gone.events != 1 or size_of(gone) >= _LARGE:
+                self._grow([gone], -1)
 
     def _note_loss(self, progress: Progress, *, ours: bool) -> None:
         self.state, self._reason = LOST, ""
@@ -371,10 +374,12 @@ class Outbox(Connector):
 
     def put_first(self, entries: list[Waiting]) -> None:
         """Insert entries before those that were never sent."""
-        events = [event for method, payload in entries for event in _encoded(method, payload)]
+        events = [event for method, payload in entries for event in _events(method, payload)]
         self._grow(events)
         with self._turn:
-            self._events[self._known : self._known] = events
+            self._unnumbered.rotate(-self._again)
+            self._unnumbered.extendleft(reversed(events))
+            self._unnumbered.rotate(self._again)
         self._covered = min(self._covered, self._next)
         self._wake()
 
@@ -382,8 +387,9 @@ class Outbox(Connector):
         """Drop all events; return the number of their items and control items."""
         with self._turn:
             found = self.depth
-            self._events.clear()
-            self._first, self._sent, self._known = self._next, 0, 0
+            self._unnumbered.clear()
+            self._kept.clear()
+            self._first, self._again = self._next, 0
             self._extra, self._bytes, self._covered = 0, 0, min(self._covered, self._next)
         return found
 
@@ -396,7 +402,7 @@ class Outbox(Connector):
         """Return the number of the oldest stored event, and all stored events, also those on disk."""
         with self._turn:
             spilled = [] if self._disk is None else self._disk.read(0.0)
-            return self._first, [*self._events, *spilled]
+            return self._first, [*self._kept, *self._unnumbered, *spilled]
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item that is stored."""
@@ -404,15 +410,16 @@ class Outbox(Connector):
 
         read = BodyReader(None).read
         with self._turn:
-            for place, event in enumerate(self._events):
-                ((method, payload),) = read(Frame(0, event.events, event.form, body_of([event])))
-                if method != "control":
-                    self._events[place] = event_of(method, replace(payload), event.at)
+            for events in (self._kept, self._unnumbered):
+                for place, event in enumerate(list(events)):
+                    ((method, payload),) = read(Frame(0, event.events, event.form, body_of([event])))
+                    if method != "control":
+                        events[place] = event_of(method, replace(payload), event.at)
 
     def capture(self) -> Mapping[str, Any]:
         """Return the stored events, as they were encoded, and their numbers."""
         with self._turn:
-            events = [event[:4] for event in self._events]
+            events = [event[:4] for event in (*self._kept, *self._unnumbered)]
             spilled = {} if self._disk is None else {"spilled": self._disk.capture()}
             self._captured = self._first + self.depth
             return {"events": events, "first": self._first, "done": self._done, "inbox": self._inbox, **spilled}
@@ -421,12 +428,11 @@ class Outbox(Connector):
         """Restore the events and numbers; those that the inbox has already are not sent again."""
         now = time.monotonic()
         with self._turn:
-            self._events = [Event(events, form, head, data, now) for events, form, head, data in held["events"]]
-            self._sent = self._known = len(self._events)
-            self._first = held["first"]
-            self._next = self._first + sum(event.events for event in self._events)
+            self._kept = deque(Event(events, form, head, data, now) for events, form, head, data in held["events"])
+            self._first = self._next = held["first"]
+            self._next += sum(event.events for event in self._kept)
             self._extra = self._bytes = 0
-            self._grow(self._events)
+            self._grow(self._kept)
             self._done, self._inbox, self._restored = held["done"], held["inbox"], True
             if self._disk is not None and "spilled" in held:
                 self._disk.restore(held["spilled"])
@@ -453,7 +459,7 @@ class Outbox(Connector):
     def metrics(self) -> dict[str, int | float | str]:
         """Return, also, the numbers sent and acknowledged, the credit, and the lag in items and seconds."""
         with self._turn:
-            oldest = next((event.at for event in self._events[:1]), None)
+            oldest = next((event.at for events in (self._kept, self._unnumbered) for event in list(events)[:1]), None)
             sent, done, credit = self._next, self._first, max(0, self._credit - self._next)
         return {
             **super().metrics(),
@@ -468,7 +474,7 @@ class Outbox(Connector):
         }
 
 
-def _encoded(method: Method, payload: Any) -> list[Event]:
+def _events(method: Method, payload: Any) -> list[Event]:
     from exop.runtime.channels.frame_body import events_of
 
     return [event for event, _ in events_of(method, payload, time.monotonic())]
