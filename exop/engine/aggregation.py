@@ -145,8 +145,7 @@ class Aggregation:
             batch: The rows.
             most: The largest number of a window.
         """
-        times = batch.column(self.time)
-        if times.null_count:
+        if (times := batch.column(self.time)).null_count:
             raise ValueError(f"the column {self.time!r} has a row without a time")
         if not len(times):
             return

@@ -291,8 +291,7 @@ def follow(successor: PullSlet, predecessor: PullSlet) -> None:
     Raises:
         EngineError: the successor cannot continue with a copy of the state.
     """
-    before = predecessor.engine
-    if before is None or predecessor._ended or not successor.can_follow(predecessor):
+    if (before := predecessor.engine) is None or predecessor._ended or not successor.can_follow(predecessor):
         return
     engine, near = successor.compiled(), False
     following = Following(successor, engine, predecessor)
@@ -300,8 +299,7 @@ def follow(successor: PullSlet, predecessor: PullSlet) -> None:
         if [feed.schema for feed in successor.feeds.values()] != [feed.schema for feed in predecessor.feeds.values()]:
             return
         known = following.lead()
-        copied = None if known is None else engine.copy(before, successor.tie.directory, known)
-        if copied is not None:
+        if (copied := None if known is None else engine.copy(before, successor.tie.directory, known)) is not None:
             following.begin(copied)
             successor.engine, successor.following = engine, following
             engine.start(successor._emit, successor.tie.directory)

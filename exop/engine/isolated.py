@@ -209,8 +209,7 @@ class IsolatedEngine(Engine):
 
     def _check_memory(self) -> bool:
         """Interrupt the call of a process that takes too much memory, then kill it; return whether it is observed."""
-        process = self._process
-        if process is None or (size := _resident(process.pid)) <= self._limit:
+        if (process := self._process) is None or (size := _resident(process.pid)) <= self._limit:
             self._over = 0.0 if not self._busy else self._over
             return not self._closed
         self._reason = f"it took {size / 2**20:.0f} MiB, and its `memory_limit` is {self._limit / 2**20:.0f} MiB"

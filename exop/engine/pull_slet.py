@@ -141,7 +141,8 @@ class PullSlet(Slet):
             EngineError: the engine has failed, or does not begin.
         """
         if self.engine is not None and self.following is None:
-            begun = self._trigger.wait_polled(_START)
+            feeds, trigger = self.feeds.values(), self._trigger
+            begun = trigger.wait_until(lambda: trigger.leader is not None or any(one.retired for one in feeds), _START)
             self._check()
             if not begun:
                 raise self._error(TimeoutError(f"it did not begin within {_START:.0f} s"))
@@ -223,9 +224,8 @@ class PullSlet(Slet):
         running = self.__dict__.get("engine") is not None and not self._closing
         spec = type(self).__slet__
         if running and spec is not None and name in spec.settings and value != getattr(self, name):
-            raise PlanError(
-                f"{self._name}: {name!r} is compiled into the query that runs; replace the slet to change it"
-            )
+            cure = "replace the slet to change it"
+            raise PlanError(f"{self._name}: {name!r} is compiled into the query that runs; {cure}")
         super().__setattr__(name, value)
 
     @property
@@ -260,8 +260,7 @@ class PullSlet(Slet):
         self._begin(progress, engine)
 
     def _begin(self, progress: QueryProgress, predecessor: PullEngine | bytes | None = None) -> None:
-        place = self.tie.directory
-        if place is not None and (place / _ENDED).exists():
+        if (place := self.tie.directory) is not None and (place / _ENDED).exists():
             self._ended = json.loads((place / _ENDED).read_text())
         engine = self.compiled(progress)
         self.engine = engine
@@ -439,8 +438,7 @@ class PullSlet(Slet):
         return [(self.out, Punctuation(complete))], complete
 
     def _put(self, leaving: list[Leaving], progress: QueryProgress, batch: int | None = None) -> bool:
-        sent = self.tie.put_out(batch, leaving, progress.inputs, progress.dump(), progress.positions)
-        if sent:
+        if sent := self.tie.put_out(batch, leaving, progress.inputs, progress.dump(), progress.positions):
             self._progress = progress
         return sent
 

@@ -102,13 +102,11 @@ class EngineSlet(Slet):
     @classmethod
     def restores(cls, before: Any, after: Any) -> str | None:
         """Return why the engine of this slet cannot read the snapshots of another slet's engine."""
-        former = before.slet.factory
-        if former is cls:
+        if (former := before.slet.factory) is cls:
             return None
         if not (isinstance(former, type) and issubclass(former, EngineSlet)):
-            return (
-                f"its engine commits by itself, and {spec_of(cls).name} continues with a snapshot of one that is called"
-            )
+            continues = f"{spec_of(cls).name} continues with a snapshot of one that is called"
+            return f"its engine commits by itself, and {continues}"
         theirs, own = (kind(state=EngineState(), **node.settings) for kind, node in ((former, before), (cls, after)))
         with closing(theirs.make_engine()) as held, closing(own.make_engine()) as engine:
             return _unreadable(held.name, held.version, engine)
@@ -159,8 +157,7 @@ class EngineSlet(Slet):
         times, before = self.state.times, self._complete()
         known = times.get(port, -inf)
         times[port] = max(known, mark.time) if isinstance(mark, Punctuation) else inf
-        now = self._complete()
-        if now <= before:
+        if (now := self._complete()) <= before:
             return []
         try:
             results = self._advanced(port, now)

@@ -84,17 +84,13 @@ class BatchTrigger:
             self._paused, self._released = False, {one: True for one, lasting in self._released.items() if lasting}
             self.lock.notify_all()
 
-    def wait_polled(self, timeout: float) -> bool:
-        """Wait until the engine has polled for the first time, or the query has ended; return whether this is so."""
-        with self.lock:
-            return self.lock.wait_for(
-                lambda: self.leader is not None or any(one.retired for one in self.feeds), timeout
-            )
+    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until *ready()* is true, which is called whenever the state of a feed has changed; return whether it is.
 
-    def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait until *ready()* is true; it is called whenever the state of a feed has changed."""
+        Wait for at most *timeout* seconds.
+        """
         with self.lock:
-            self.lock.wait_for(ready)
+            return self.lock.wait_for(ready, timeout)
 
     def wait(self, feed: Feed, timeout: float) -> None:
         """Wait until a batch may begin, at most *timeout* seconds. Call with the lock held."""
@@ -105,8 +101,7 @@ class BatchTrigger:
         self._polls = True
         self.lock.notify_all()
         while not self._released and (self._paused or not (self._poll_again or self._due())):
-            now = self._clock()
-            if now >= deadline and not self._paused:
+            if (now := self._clock()) >= deadline and not self._paused:
                 break
             self.lock.wait(None if self._paused else min(deadline, self._next_start()) - now)
         self._poll_again = self._polls = False

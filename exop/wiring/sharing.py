@@ -124,11 +124,8 @@ class Sharing:
 def independent(value: Any) -> Any:
     """Return the value itself if it is immutable (as a record batch is), or else a copy."""
     kind = type(value)
-    if kind in PLAIN or (kind is tuple and all(type(part) in PLAIN for part in value)):
-        return value
-    if isinstance(value, CONTROL) or is_columns(value):
-        return value
-    return copy.deepcopy(value)
+    plain = kind in PLAIN or (kind is tuple and all(type(part) in PLAIN for part in value))
+    return value if plain or isinstance(value, CONTROL) or is_columns(value) else copy.deepcopy(value)
 
 
 def copies_freely(value: Any) -> bool:

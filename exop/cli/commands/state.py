@@ -16,7 +16,7 @@ from exop.cli.text import answer, columns
 from exop.errors import StateError, StoredStateError
 from exop.model.values.depth import read_toml
 from exop.runtime.durable.database import FILE, GENERATION, GenerationFile, accept, contents_of, inspect, opened
-from exop.runtime.log.segment import DISK, Segment, check_start, segment_names, settled
+from exop.runtime.log.segment import DISK, Segment, check_given_up, noted, segment_names
 
 #: A state directory contains at least one of these files, even if it is damaged.
 _MARKS: Final = (FILE, GENERATION, "lock")
@@ -223,8 +223,9 @@ def _log(folder: Path, damage: list[str]) -> dict[str, Any]:
             for one, after in pairwise(segments):
                 if one.end != after.base or one.rest(one.size):
                     raise one.damaged(f"damaged at row {one.end}")
-            check_start(folder, DISK, segments[0].base)
-            segments[-1].check_tail(settled(folder, DISK))
+            counted, given_up = noted(folder, DISK)
+            check_given_up(folder, segments[0].base, given_up)
+            segments[-1].check_tail(counted)
             return found | {"start": segments[0].base, "end": segments[-1].end}
     except (StoredStateError, OSError) as problem:
         damage.append(str(problem))

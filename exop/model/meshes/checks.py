@@ -49,8 +49,7 @@ def resolved(
     nodes: dict[str, Node | None] = {}
     for name in names:
         node = mesh.nodes[name]
-        known = None if node.slet.plugin else by_factory.get(node.slet.factory)
-        if known is not None:
+        if (known := None if node.slet.plugin else by_factory.get(node.slet.factory)) is not None:
             node = nodes[name] = replace(node, slet=known)
         if node.slet.plugin is None and (durable or travels):
             raise MeshError(_refusal(node, travels=travels))
@@ -166,10 +165,8 @@ def _check_loops(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Collect
         TopologicalSorter(successors(mesh, lambda to: mesh.channels[to].kind not in buffered, nodes)).prepare()
     except CycleError as found:
         path = " -> ".join(reversed(found.args[1]))
-        raise WiringError(
-            f"the cycle {path} contains no queue: it would call itself endlessly; "
-            f"join two of its slets through app.channel(name, kind='queue')"
-        ) from None
+        cure = "join two of its slets through app.channel(name, kind='queue')"
+        raise WiringError(f"the cycle {path} contains no queue: it would call itself endlessly; {cure}") from None
     _check_filling(mesh, kinds, nodes)
 
 
@@ -232,10 +229,9 @@ def check_join(
             if nodes is not None and producer.name not in nodes and consumer.name not in nodes:
                 continue
             if reason := join_mismatch(kind, pushed, consumer.slet.ports[port]):
-                raise WiringError(
-                    f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}; "
-                    f"put a slet that converts between them"
-                )
+                problem = f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}"
+                cure = "put a slet that converts between them"
+                raise WiringError(f"{problem}; {cure}")
 
 
 def check_group(mesh: Mesh, group: str, kinds: Mapping[str, type[KindLike]], *, alike: bool = True) -> None:

@@ -172,9 +172,8 @@ class _Reader:
         return self._at(node, "end_col_offset")
 
     def _fail(self, position: int, problem: str) -> NoReturn:
-        raise ConditionError(
-            place=self.names.place, condition=self.text, position=min(position, len(self.text)), problem=problem
-        )
+        at = min(position, len(self.text))
+        raise ConditionError(place=self.names.place, condition=self.text, position=at, problem=problem)
 
 
 def _in_order(tree: ast.expr) -> dict[ast.AST, int]:
@@ -240,10 +239,8 @@ def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = Mappi
     if spec.own_driver or not named:
         why = "pulls its items" if spec.inputs else "has no input port"
         why = "drives itself" if spec.own_driver else "takes its items by a family of ports" if pushed else why
-        raise MeshError(
-            f"{place}: {spec.name} {why}, so there is no item at which its settings could change; configure it "
-            f"without `when`, or set a condition on a slet that items are pushed into"
-        )
+        cure = "configure it without `when`, or set a condition on a slet that items are pushed into"
+        raise MeshError(f"{place}: {spec.name} {why}, so there is no item at which its settings could change; {cure}")
     known = {name: types.get(name, one) if one.items.kind in _OPEN else one for name, one in named.items()}
     return ConditionNames(place, known, tuple(spec.settings), punctuation=len(pushed) == 1)
 

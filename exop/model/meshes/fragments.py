@@ -297,7 +297,13 @@ def check_placement(placement: Placement) -> None:
                     f"{mesh.name}: {name!r} is the name of a connector between {connector.source} and "
                     f"{connector.target}; give the node or channel of this name another one"
                 )
-    _check_types(placement)
+        carried = placement.sent(connector)
+        if carried is not None and (part := find_unstorable(carried.items)) is not None:
+            raise MeshError(
+                f"{mesh.name}: items of {connector.channel!r} ({carried}) go from {connector.source} to "
+                f"{connector.target}, and a {part.name} cannot be sent{carried.sent_by}; use plain values, "
+                f"collections, dataclasses, arrays or record batches, or place both ends on one host"
+            )
     _check_windows(placement)
     groups: dict[str, Node] = {}
     for node in (node for node in mesh.nodes.values() if node.group is not None):
@@ -307,18 +313,6 @@ def check_placement(placement: Placement) -> None:
                 f"{mesh.name}: {first.name} ({placement.of(first)}) and {node.name} ({placement.of(node)}) are in the "
                 f"group {node.group!r}, which shares partitions within one host; place all its members on one host, or "
                 f"give them groups of their own"
-            )
-
-
-def _check_types(placement: Placement) -> None:
-    """Refuse a connector for items whose type has no form as bytes."""
-    for connector in placement.connectors.values():
-        carried = placement.sent(connector)
-        if carried is not None and (part := find_unstorable(carried.items)) is not None:
-            raise MeshError(
-                f"{placement.mesh.name}: items of {connector.channel!r} ({carried}) go from {connector.source} to "
-                f"{connector.target}, and a {part.name} cannot be sent{carried.sent_by}; use plain values, "
-                f"collections, dataclasses, arrays or record batches, or place both ends on one host"
             )
 
 

@@ -44,9 +44,8 @@ class Mesh(Graph):
             UnknownName: the slet has no such port, or the mesh no such channel.
         """
         if node.name in self.nodes:
-            raise MeshError(
-                f"the mesh {self.name!r} has a node {node.name!r} already; choose another name, or replace it"
-            )
+            cure = "choose another name, or replace it"
+            raise MeshError(f"the mesh {self.name!r} has a node {node.name!r} already; {cure}")
         check_ports(node.name, node.slet, node.ports)
         return self._declaring(channels)._with(node)
 
@@ -143,8 +142,7 @@ class Mesh(Graph):
             UnknownName: there is no such node or channel.
             MeshError: it is placed there already.
         """
-        there = self.nodes.get(name) or self.channels.get(name)
-        if there is None:
+        if (there := self.nodes.get(name) or self.channels.get(name)) is None:
             known = [*self.nodes, *self.channels]
             raise UnknownName(place=f"the mesh {self.name!r}", kind="node or channel", name=name, known=known)
         if there.host == to:
@@ -338,9 +336,8 @@ class Mesh(Graph):
         """The mesh with new *channels*; those that it has may be named again as they are."""
         for channel in channels:
             if self.channels.get(channel.name, channel) != channel:
-                raise MeshError(
-                    f"the mesh {self.name!r} has another channel {channel.name!r} already; choose another name"
-                )
+                cure = "choose another name"
+                raise MeshError(f"the mesh {self.name!r} has another channel {channel.name!r} already; {cure}")
         return self.edited(channels={channel.name: channel for channel in channels})
 
     def _with(self, node: Node) -> Self:

@@ -104,9 +104,8 @@ class ChannelSpec:
         object.__setattr__(self, "settings", _frozen(self.settings))
         if self.connector:
             given = configured(f"the channel {self.name!r}: connector", _CONNECTOR, self.connector)
-            object.__setattr__(
-                self, "connector", _frozen({name: given[name] for name in self.connector if given[name] is not None})
-            )
+            known = {name: given[name] for name in self.connector if given[name] is not None}
+            object.__setattr__(self, "connector", _frozen(known))
         if self.type is not None:
             object.__setattr__(self, "_type", f"{self.type.form} {self.type.fingerprint} {self.type.punctuation}")
 
@@ -294,9 +293,8 @@ class Graph:
     def __post_init__(self) -> None:
         check_name("an application", self.name)
         if self.durable is not None and not (type(self.durable) in (int, float) and 0 < self.durable < float("inf")):
-            raise MeshError(
-                f"{self.name}: a checkpoint cannot be taken every {self.durable!r} seconds; give a number > 0"
-            )
+            cure = "give a number > 0"
+            raise MeshError(f"{self.name}: a checkpoint cannot be taken every {self.durable!r} seconds; {cure}")
         for section in ("nodes", "channels"):
             if not isinstance(found := getattr(self, section), Entries):
                 object.__setattr__(self, section, Entries(dict(found)))

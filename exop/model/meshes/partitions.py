@@ -92,10 +92,8 @@ def _residue(key: Any) -> int:
         return key.int % _PRIME
     if getattr(key, "shape", None) == () and key.dtype.kind == "b":  # a `bool` of NumPy is no number to Python
         return int(key)
-    raise TypeError(
-        f"{key!r:.100} is a {type(key).__qualname__}, and belongs to no partition; partition by a number, text, bytes, "
-        f"a date, a UUID, None, or a tuple of these"
-    )
+    cure = "partition by a number, text, bytes, a date, a UUID, None, or a tuple of these"
+    raise TypeError(f"{key!r:.100} is a {type(key).__qualname__}, and belongs to no partition; {cure}")
 
 
 def partitions_of_column(column: Any, partitions: int = PARTITIONS) -> Any:

@@ -97,10 +97,9 @@ class Shadow:
     def check(self, mesh: Mesh, replaced: Replaced) -> None:
         """Refuse a trial without any comparison, or with duplicate external effects; *mesh* is the new mesh."""
         if not replaced:
-            raise PlanError(
-                f"the plan for {mesh.name} replaces no slet and moves none: there is nothing to compare; leave "
-                f"the shadow out"
-            )
+            problem = f"the plan for {mesh.name} replaces no slet and moves none: there is nothing to compare"
+            cure = "leave the shadow out"
+            raise PlanError(f"{problem}; {cure}")
         known = {node.name: node for node, _ in replaced}
         for name in (name for name in self.divert if "." in name):
             entry("divert: the replaced nodes", "node", known, name.partition(".")[0])
@@ -163,10 +162,8 @@ def _check_diverted(old: Node, new: Node, diverted: Mapping[str, Any]) -> None:
     same = [name for name in diverted if name in new.settings and given[name] == new.settings[name]]
     if same or all(name in old.settings and given[name] == old.settings[name] for name in diverted):
         values = ", ".join(f"{name}={given[name]!r}" for name in same or diverted)
-        raise PlanError(
-            f"{new.name}: divert={{{values}}} diverts nothing, since that is the value already; give another value, or "
-            f"leave it out"
-        )
+        cure = "give another value, or leave it out"
+        raise PlanError(f"{new.name}: divert={{{values}}} diverts nothing, since that is the value already; {cure}")
 
 
 def _check_shares_items(mesh: Mesh, pair: tuple[Node, Node], cure: str) -> None:

@@ -18,6 +18,7 @@ from exop.safe_repr import json_text
 Edit: TypeAlias = tuple[str, str, dict[str, Any]]
 #: The fields of a node with keys of the same name.
 _CARE: Final = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
+_SETTINGS: Final[dict[str, Any]] = {"settings": dict[str, Any], "unset": list[str]}
 _CHANNEL: Final[dict[str, Any]] = {
     **dict.fromkeys(("kind", "host", "type"), str),
     "connector": dict[str, Any],
@@ -30,16 +31,10 @@ _NODE: Final[dict[str, Any]] = {
     "timeout": float,
     "dead_letters": int,
     "ports": dict[str, str],
-    "settings": dict[str, Any],
-    "unset": list[str],
     "pending": list[dict[str, Any]],
+    **_SETTINGS,
 }
-_UPDATE: Final[dict[str, Any]] = {
-    "when": str,
-    "settings": dict[str, Any],
-    "unset": list[str],
-    "close_windows": bool,
-}
+_UPDATE: Final[dict[str, Any]] = {"when": str, "close_windows": bool, **_SETTINGS}
 
 
 def to_toml(mesh: Graph) -> str:
@@ -98,8 +93,7 @@ def read(text: str, catalog: Mapping[str, SletSpec]) -> tuple[dict[str, Any], li
     _known("the topology", "table", document, ("application", "channels", "nodes", "slets"))
     application = _table("application", document.get("application", {}))
     _known("[application]", "key", application, ("name", "durable"))
-    name = application.get("name")
-    if not isinstance(name, str):
+    if not isinstance(name := application.get("name"), str):
         raise MeshError('the topology has no name; begin it with\n[application]\nname = "…"')
     declared = {key: _channel(key, table) for key, table in _tables(document, "channels")}
     catalog = {**catalog, **_described(document, catalog), RELAY.identity: RELAY}
@@ -146,14 +140,8 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
         raise MeshError(f'{place} names no slet; write slet = "plugin:name"')
     spec = entry(f"{place}: the platform", "slet", catalog, identity)
     given = {**table.get("settings", {}), **dict.fromkeys(table.get("unset", ()))}
-    return Node(
-        name,
-        spec,
-        spec.configured(name, given),
-        ports,
-        given=frozenset(given),
-        **{key: table[key] for key in _CARE if key in table},
-    )
+    care = {key: table[key] for key in _CARE if key in table}
+    return Node(name, spec, spec.configured(name, given), ports, given=frozenset(given), **care)
 
 
 def _updates(document: Mapping[str, Any]) -> Iterator[Edit]:

@@ -211,7 +211,5 @@ def check_movable(before: Node, after: Node) -> None:
     elif spec.own_driver and not stops:
         problem = "it pushes from threads of its own and has no quiesce(), so its position is not known"
     if problem:
-        raise PlanError(
-            f"{to}: {problem}; give it a memento"
-            f"{' and quiesce()' if spec.own_driver else ''}, or move it with lose_state=True"
-        )
+        cure = f"give it a memento{' and quiesce()' if spec.own_driver else ''}, or move it with lose_state=True"
+        raise PlanError(f"{to}: {problem}; {cure}")

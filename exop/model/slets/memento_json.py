@@ -164,15 +164,13 @@ def _like_a_tag(keys: Iterable[Any]) -> bool:
 
 def _key(key: Any, wanted: Type) -> str | None:
     """A key as text, or `None` if its annotation does not tell the type."""
-    kind = type(key)
-    if kind is str:
+    if (kind := type(key)) is str:
         return str(key) if wanted.cls is str or wanted is ANY else None
     if wanted.cls is not kind:
         return None
     if kind in (int, float, bool):
         return repr(key).lower() if kind is bool else repr(key)
-    tag = _tag_of(kind)
-    if not _is_text(kind, tag) or (tag == "$enum" and key.name not in kind.__members__):
+    if not _is_text(kind, tag := _tag_of(kind)) or (tag == "$enum" and key.name not in kind.__members__):
         return None
     bare = _leaf(str(tag), key)[1]
     return bare if isinstance(bare, str) else None
@@ -216,8 +214,7 @@ class _Reader:
         return self._text(given, wanted, path) if isinstance(given, str) else given
 
     def _text(self, given: str, wanted: Type, path: str) -> Any:
-        tag = _tag_of(wanted.cls)
-        if not _is_text(wanted.cls, tag):
+        if not _is_text(wanted.cls, tag := _tag_of(wanted.cls)):
             return given
         try:
             return wanted.cls.__members__[given] if tag == "$enum" else _made(str(tag), given)

@@ -137,8 +137,7 @@ def _spec(found: _Found, factory: Callable[..., Any], results: dict[str, Result]
     if options := found.settings.keys() & {*_OPTIONS}:
         taken = ", ".join(sorted(options))
         raise wrong(name, f"a setting cannot be called {taken}, like an option of a change", "choose another name")
-    both = (inputs | outputs) & set(found.settings)
-    if both:
+    if both := (inputs | outputs) & set(found.settings):
         raise wrong(name, f"{sorted(both)} are ports and settings", "rename one of them")
     return SletSpec(
         name=name,
@@ -177,8 +176,7 @@ def _read_fields(cls: Any) -> _Found:
     name, hints, found = cls.__qualname__, _hints_of(cls, cls.__qualname__), _Found(cls.__qualname__)
     for entry in dataclasses.fields(cls):
         annotation = _annotation_of(name, entry.name, hints)
-        kind = _kind_of(annotation)
-        if kind in _PORTS:
+        if (kind := _kind_of(annotation)) in _PORTS:
             carried = _read_port(name, _argument(annotation))
             port = f"{entry.name}.*" if kind in (InputPorts, OutputPorts) else entry.name
             if kind in (InputPort, InputPorts):
@@ -251,8 +249,7 @@ def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | N
     if _kind_of(annotation) in _ASYNC:
         raise wrong(slet, "the platform does not drive an asynchronous iterator", "return Iterator[T]")
     if _kind_of(annotation) in _ITERATORS:
-        item = unalias(_argument(annotation))
-        if item in _NOTHING:
+        if (item := unalias(_argument(annotation))) in _NOTHING:
             return "none", None
         return "many", dataclasses.replace(_read_port(slet, item), pauses=type_of(item).takes_none)
     found = type_of(annotation)

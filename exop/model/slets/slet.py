@@ -234,8 +234,7 @@ def spec_of(thing: Any) -> SletSpec:
     """
     if isinstance(thing, SletSpec):
         return thing
-    spec = getattr(thing, "__slet__", None)
-    if isinstance(spec, SletSpec):
+    if isinstance(spec := getattr(thing, "__slet__", None), SletSpec):
         return spec
     name = getattr(thing, "__qualname__", repr(thing))
     if isinstance(thing, str):
@@ -252,8 +251,7 @@ _CARE = ("atomic", "on_error", "timeout", "dead_letters", "effects")
 def _check_care(name: str, care: Mapping[str, Any]) -> None:
     if strange := [key for key in care if key not in _CARE]:
         raise wrong(name, f"@slet has no option {', '.join(strange)}", f"use name, {', '.join(_CARE)}")
-    policy = care.get("on_error", "suspend")
-    if policy not in POLICIES:
+    if (policy := care.get("on_error", "suspend")) not in POLICIES:
         raise wrong(name, f"on_error={policy!r} is no policy", f"use one of {', '.join(POLICIES)}")
     if problem := invalid_bounds(care.get("timeout"), care.get("dead_letters")):
         raise wrong(name, *problem.split("; ", 1))

@@ -316,8 +316,7 @@ class SletSpec:
 
     def check_memento(self, place: str, memento: Memento) -> None:
         """Refuse a state that the slet cannot work with."""
-        kind = self.memento_class(place)
-        if not isinstance(memento, kind):
+        if not isinstance(memento, kind := self.memento_class(place)):
             given = type(memento).__qualname__
             raise MeshError(f"{place}: {self.name} keeps a {kind.__qualname__}, not a {given}")
         check_fields({name: getattr(memento, name) for name in type_of(kind).fields}, kind, place)

@@ -100,8 +100,7 @@ def load_memento(
     fields = decode(stored.body, declared=declared, parts=parts)
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
         raise refused(place, "it holds no fields", "take an older copy")
-    same = stored.kind == name_of(kind)
-    if same:
+    if same := stored.kind == name_of(kind):
         _check_version(stored.version, kind, place)
     if not same or stored.version < kind.__memento_version__:
         if callable(getattr(kind, "upgrade", None)):
@@ -220,8 +219,7 @@ def _fields_in(data: bytes, kind: type[Memento], place: str) -> dict[str, Any]:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse duplicate names, of which JSON would silently take the last."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    if len(found := dict(pairs)) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"{twice!r} occurs twice")
     return found

@@ -62,8 +62,7 @@ class _Comparison:
         named = source.kind == target.kind == "new" and source.identity == target.identity
         if known or named or source is target or {source.kind, target.kind} & {"any", "open"}:
             return None
-        pair = id(source), id(target)
-        if pair not in self.found:
+        if (pair := (id(source), id(target))) not in self.found:
             self.found[pair] = None
             self.found[pair] = self._compare(source, target, path)
         return self.found[pair]

@@ -168,8 +168,7 @@ def _list(value: Any, wanted: Type) -> Any:
 def _table(value: Any, wanted: Type) -> Any:
     if CONCRETE.get(wanted.cls) is not dict:
         return _instance(value, wanted)
-    value = _literal(value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value := _literal(value), Mapping):
         raise _error("a table, written {name = value}", value)
     keys, values = wanted.entry
     return {_convert_part("the key", key, keys): _convert_part(f"{key!r}", one, values) for key, one in value.items()}
@@ -182,15 +181,13 @@ def _record(value: Any, wanted: Type) -> Any:
         return value
     if hasattr(kind, "__struct_fields__"):
         return _by_msgspec(value, kind)
-    value = _literal(value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value := _literal(value), Mapping):
         raise _error(f"{kind.__name__}, written {{field = value}}", value)
     known = {field.name: field for field in wanted.fields.values() if field.given}
     for name in value:
         if name not in known:
             raise ValueError(f"{kind.__name__} has no field {name!r}; {suggest(name, known, 'field')}")
-    missing = [name for name, field in known.items() if field.required and name not in value]
-    if missing:
+    if missing := [name for name, field in known.items() if field.required and name not in value]:
         raise ValueError(f"{kind.__name__} lacks {', '.join(missing)} in {safe_repr(dict(value), 80)}")
     parts = {name: _convert_part(name, one, known[name].type) for name, one in value.items()}
     return _made(value, wanted, lambda: kind(**parts))
@@ -244,9 +241,8 @@ _BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {
 def to_toml_value(place: str, value: Any) -> Any:
     """Convert *value* to types of TOML, from which `convert` restores it."""
     if (deep := deep_place(value)) is not None:
-        raise MeshError(
-            f"{place} is nested more than {DEPTH} levels deep, or refers to itself, at {deep}; make it flatter"
-        )
+        cure = "make it flatter"
+        raise MeshError(f"{place} is nested more than {DEPTH} levels deep, or refers to itself, at {deep}; {cure}")
     return _to_toml(place, value)
 
 
@@ -259,8 +255,7 @@ def _to_toml(place: str, value: Any) -> Any:
         if isinstance(value, plain):
             return plain(value)
     if isinstance(value, (str, PurePath, Decimal, UUID)):
-        text = str(value)
-        if text.isascii() or text.encode(errors="ignore").decode() == text:
+        if (text := str(value)).isascii() or text.encode(errors="ignore").decode() == text:
             return text
         raise MeshError(
             f"{place} is {text!r:.80}, which is not Unicode, and a topology file cannot hold it; "
@@ -279,7 +274,5 @@ def _to_toml(place: str, value: Any) -> Any:
         return [_to_toml(place, one) for one in sorted(value, key=repr)]
     if isinstance(value, (list, tuple)):
         return [_to_toml(place, one) for one in value]
-    raise MeshError(
-        f"{place} is {value!r:.80}, which a topology file cannot hold; "
-        f"use numbers, text, dates, lists, tables and dataclasses for settings that are stored"
-    )
+    cure = "use numbers, text, dates, lists, tables and dataclasses for settings that are stored"
+    raise MeshError(f"{place} is {value!r:.80}, which a topology file cannot hold; {cure}")

@@ -165,8 +165,7 @@ def _changes(before: Type, after: Type, path: str, seen: set[tuple[int, int]]) -
         found = [one for each in inner for one in each]
         # A field within is named; a change of the elements themselves is shown as one of the collection.
         yield from (one for one in found if one.path != path)
-        own = [one for one in found if one.path == path]
-        if own:
+        if own := [one for one in found if one.path == path]:
             yield FieldChange(path, before.name, after.name, all(one.compatible for one in own))
     elif before.kind != "class" or after.kind != "class" or _own(before) != _own(after):
         compatible = find_mismatch(before, after.bare) is None

@@ -119,8 +119,7 @@ def unversioned(name: str) -> str:
 def find_version(name: str) -> str | None:
     """The name, in a loaded version of its bundle, of a class whose own version is not loaded."""
     module = name.partition(":")[0]
-    found = package_of(module)
-    if found is None or found[0] in sys.modules:
+    if (found := package_of(module)) is None or found[0] in sys.modules:
         return None
     package, bundle = found
     loaded = {head for head in (package_of(one) for one in list(sys.modules)) if head is not None}

@@ -146,8 +146,7 @@ def read_message(data: memoryview, schema: Any) -> Any:
     """Decode a record batch of a schema from one message of a peer, and validate the batch completely."""
     import pyarrow as pa
 
-    found = pa.ipc.read_message(pa.py_buffer(data))
-    if found.type != "record batch":
+    if (found := pa.ipc.read_message(pa.py_buffer(data))).type != "record batch":
         raise ValueError(f"a {found.type} is no record batch")
     _check_message(found)
     return _validated(pa.ipc.read_record_batch(found, schema), len(data))
@@ -165,8 +164,7 @@ def read_schema(data: bytes) -> Any:
     """Decode the schema of record batches of a peer; raise `ValueError` if a column is encoded by a dictionary."""
     import pyarrow as pa
 
-    found = pa.ipc.read_schema(pa.py_buffer(data))
-    if has_dictionary(found):
+    if has_dictionary(found := pa.ipc.read_schema(pa.py_buffer(data))):
         raise ValueError("a column is encoded by a dictionary")
     return found
 
@@ -263,9 +261,8 @@ def _check_message(message: Any) -> None:
 def _field_at(head: bytes, table: int, number: int) -> int | None:
     """Return the position of a field of a table in a flat buffer, or `None`."""
     fields, place = table - struct.unpack_from("<i", head, table)[0], 4 + 2 * number
-    offset = (
-        struct.unpack_from("<H", head, fields + place)[0] if place < struct.unpack_from("<H", head, fields)[0] else 0
-    )
+    known = place < struct.unpack_from("<H", head, fields)[0]
+    offset = struct.unpack_from("<H", head, fields + place)[0] if known else 0
     return table + offset if offset else None
 
 

@@ -221,26 +221,6 @@ def _moment(value: datetime | time) -> list[Any]:
     raise NotStorable(value=f"a moment of {type(zone).__name__}", problem="its time zone has no name", cure=cure)
 
 
-WRITERS: Final[dict[type, tuple[Tag, Callable[[Any], Iterable[Any]]]]] = {
-    tuple: (Tag.TUPLE, iter),
-    set: (Tag.SET, iter),
-    frozenset: (Tag.FROZENSET, iter),
-    deque: (Tag.DEQUE, lambda v: [v.maxlen, *v]),
-    int: (Tag.INT, lambda v: [v.to_bytes(v.bit_length() // 8 + 1, "big", signed=True)]),
-    Decimal: (Tag.DECIMAL, lambda v: [str(v)]),
-    datetime: (Tag.DATETIME, _moment),
-    date: (Tag.DATE, lambda v: [v.isoformat()]),
-    time: (Tag.TIME, _moment),
-    timedelta: (Tag.TIMEDELTA, lambda v: [v.days, v.seconds, v.microseconds]),
-    complex: (Tag.COMPLEX, lambda v: [v.real, v.imag]),
-    defaultdict: (Tag.DEFAULTDICT, lambda v: [v.default_factory and name_of(v.default_factory), *flat(v)]),
-    OrderedDict: (Tag.ORDERED, flat),
-    Counter: (Tag.COUNTER, flat),
-    Batch: (Tag.BATCH, iter),
-    Window: (Tag.WINDOW, iter),
-    uuid.UUID: (Tag.UUID, lambda v: [str(v)]),
-    Part: (Tag.PART, iter),
-}
 #: Both come back as the first; others are of another class, or of another system.
 PATHS: Final = (type(Path()), type(PurePath()))
 _MARKED: Final = {tag: msgpack.ExtType(MARK, bytes([tag])) for tag in Tag}
@@ -437,18 +417,39 @@ def _only(make: Callable[[Any], Any]) -> Callable[[list[Any], Any], Any]:
     return read
 
 
-#: Creates a value from its parts; the reader has the declared classes and the bounds.
+#: The values with a tag of their own: their class, what lists their parts, and what creates a value from its parts; the
+#: reader has the declared classes and the bounds.
+_CLASSES: Final[dict[Tag, tuple[type, Callable[[Any], Iterable[Any]], Callable[[list[Any], Any], Any]]]] = {
+    Tag.TUPLE: (tuple, iter, lambda v, _: tuple(v)),
+    Tag.SET: (set, iter, lambda v, reader: set(reader.watched(v))),
+    Tag.FROZENSET: (frozenset, iter, lambda v, reader: frozenset(reader.watched(v))),
+    Tag.DEQUE: (deque, lambda v: [v.maxlen, *v], lambda v, _: deque(v[1:], v[0])),
+    Tag.INT: (
+        int,
+        lambda v: [v.to_bytes(v.bit_length() // 8 + 1, "big", signed=True)],
+        _only(lambda v: int.from_bytes(v, "big", signed=True)),
+    ),
+    Tag.DECIMAL: (Decimal, lambda v: [str(v)], _only(Decimal)),
+    Tag.DATETIME: (datetime, _moment, lambda v, _: _read_moment(datetime, v)),
+    Tag.DATE: (date, lambda v: [v.isoformat()], _only(date.fromisoformat)),
+    Tag.TIME: (time, _moment, lambda v, _: _read_moment(time, v)),
+    Tag.TIMEDELTA: (timedelta, lambda v: [v.days, v.seconds, v.microseconds], lambda v, _: timedelta(*v)),
+    Tag.COMPLEX: (complex, lambda v: [v.real, v.imag], lambda v, _: complex(*v)),
+    Tag.DEFAULTDICT: (
+        defaultdict,
+        lambda v: [v.default_factory and name_of(v.default_factory), *flat(v)],
+        lambda v, reader: defaultdict(v[0] and factory_named(v[0], reader.declared), reader.table(v[1:])),
+    ),
+    Tag.ORDERED: (OrderedDict, flat, lambda v, reader: OrderedDict(reader.table(v))),
+    Tag.COUNTER: (Counter, flat, lambda v, reader: Counter(dict(reader.table(v)))),
+    Tag.BATCH: (Batch, iter, lambda v, _: Batch(v)),
+    Tag.WINDOW: (Window, iter, lambda v, _: Window(v)),
+    Tag.UUID: (uuid.UUID, lambda v: [str(v)], _only(uuid.UUID)),
+    Tag.PART: (Part, iter, lambda v, reader: _read_part(v, reader.parts)),
+}
+WRITERS: Final = {kind: (tag, parts) for tag, (kind, parts, _) in _CLASSES.items()}
 READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
-    Tag.TUPLE: lambda v, _: tuple(v),
-    Tag.SET: lambda v, reader: set(reader.watched(v)),
-    Tag.FROZENSET: lambda v, reader: frozenset(reader.watched(v)),
-    Tag.DEQUE: lambda v, _: deque(v[1:], v[0]),
-    Tag.INT: _only(lambda v: int.from_bytes(v, "big", signed=True)),
-    Tag.DECIMAL: _only(Decimal),
-    Tag.DATETIME: lambda v, _: _read_moment(datetime, v),
-    Tag.DATE: _only(date.fromisoformat),
-    Tag.TIME: lambda v, _: _read_moment(time, v),
-    Tag.TIMEDELTA: lambda v, _: timedelta(*v),
+    **{tag: read for tag, (_, _, read) in _CLASSES.items()},
     Tag.ENUM: _read_enum,
     Tag.DATACLASS: lambda v, reader: _read_record(v, reader, "dataclass", dataclasses.is_dataclass),
     Tag.NAMEDTUPLE: lambda v, reader: _read_record(v, reader, "named tuple", is_named_tuple),
@@ -456,14 +457,6 @@ READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
     Tag.SCALAR: lambda v, _: columns.read_array(v)[()],
     Tag.RECORD_BATCH: lambda v, reader: columns.read_arrow(v[0], table=False, foreign=reader.declared is not None),
     Tag.TABLE: lambda v, reader: columns.read_arrow(v[0], table=True, foreign=reader.declared is not None),
-    Tag.COMPLEX: lambda v, _: complex(*v),
-    Tag.DEFAULTDICT: lambda v, reader: defaultdict(v[0] and factory_named(v[0], reader.declared), reader.table(v[1:])),
-    Tag.ORDERED: lambda v, reader: OrderedDict(reader.table(v)),
-    Tag.COUNTER: lambda v, reader: Counter(dict(reader.table(v))),
-    Tag.BATCH: lambda v, _: Batch(v),
-    Tag.WINDOW: lambda v, _: Window(v),
-    Tag.PART: lambda v, reader: _read_part(v, reader.parts),
-    Tag.UUID: _only(uuid.UUID),
     Tag.PATH: _only(Path),
 }
 _MARKS: Final = {bytes([tag]): _Mark(tag) for tag in Tag}

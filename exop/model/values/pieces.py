@@ -5,16 +5,14 @@ A record batch or table never changes. A dict is copied as pieces: consecutive e
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from itertools import chain, compress, count, pairwise
 from operator import is_, is_not
 from typing import Any, Final
 
+from exop.model.types.description import SCALARS
 from exop.model.values.columns import is_columns
 from exop.model.values.depth import PLAIN
 from exop.model.values.encoding import Part, fields_of
@@ -23,7 +21,7 @@ from exop.model.values.encoding import Part, fields_of
 LARGE: Final = 65536
 #: The levels of a state at which record batches and tables are looked for, in collections of so many elements at most.
 _LEVELS, _MOST = 4, 10_000
-_IMMUTABLE: Final = PLAIN | {complex, Decimal, date, datetime, time, timedelta, uuid.UUID}
+_IMMUTABLE: Final = (PLAIN | SCALARS) - {bytearray}
 
 
 @dataclass

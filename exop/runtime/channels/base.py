@@ -409,8 +409,7 @@ class ControlMerge:
             return []
         if not (still := expected - ended):
             return [EndOfStream()]
-        lowest = min(self._times.get(name, LOWEST) for name in self._awaited(still))
-        if lowest <= self._sent:
+        if (lowest := min(self._times.get(name, LOWEST) for name in self._awaited(still))) <= self._sent:
             return []
         if self._quiet is None:
             return [Punctuation(lowest)]

@@ -31,7 +31,7 @@ class Connector(Buffered):
         self.state, self._reason = WAITING, ""
         self._wire: Wire | None = None
         self._detach: Callable[[], None] = lambda: None
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
 
     def open(self) -> None:
         """Find the wire to the peer; raise `UnknownName` if there is none."""

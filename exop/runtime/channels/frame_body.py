@@ -13,7 +13,7 @@ import dataclasses
 import struct
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast
 
@@ -38,7 +38,6 @@ from exop.runtime.channels.wire import (
     Buffer,
     Event,
     Frame,
-    size_of,
 )
 from exop.runtime.dataflow.batches import cut, weight
 from exop.runtime.dataflow.entry import Method
@@ -102,8 +101,7 @@ def batch_event(batch: Any, at: float = 0.0) -> Event:
         return Event(rows, COLUMNS, GENERAL, encode(batch), at)
     kinds = set(map(type, batch))
     heads = set(map(_KINDS.get, kinds))
-    head = heads.pop() if len(heads) == 1 else None
-    if head is not None:
+    if (head := heads.pop() if len(heads) == 1 else None) is not None:
         try:
             return Event(len(batch), LIST, head, _packed(batch), at)
         except (OverflowError, UnicodeEncodeError):
@@ -146,7 +144,7 @@ def checked(event: Event) -> Event:
     Raises:
         NotStorable: it is too large.
     """
-    size, most = size_of(event), MOST_OF_EVENT - MOST_BYTES
+    size, most = event.size, MOST_OF_EVENT - MOST_BYTES
     problem = f"it has {size} bytes, and the bound is {most}" if size > most else ""
     if not problem and size > MOST_BYTES and event.head not in (ARROW, BYTES, SCALARS):
         try:
@@ -262,9 +260,7 @@ class BodyReader:
         return items if make is None else [make(row) for row in items]
 
     def _decoded(self, data: memoryview) -> Any:
-        def count(made: int) -> None:
-            self.made = made
-
+        count = partial(setattr, self, "made")
         return decode(bytes(data), levels=_LEVELS, declared=self._declared, most=_MADE, count=count)
 
     def _maker(self, head: bytes) -> Callable[[list[Any]], Any]:
@@ -279,8 +275,7 @@ class BodyReader:
 
     def _columns(self, head: bytes, data: memoryview) -> Any:
         if head == GENERAL:
-            found = self._decoded(data)
-            if not columns.is_columns(found):
+            if not columns.is_columns(found := self._decoded(data)):
                 raise ValueError("the columns are no record batch")
             return found
         size = _LONG.unpack_from(data)[0]

@@ -14,42 +14,17 @@ from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.connector import CONNECTED, Acknowledgement, Connector, Mode
 from exop.runtime.channels.queue import QueueChannel, Waiting
-from exop.runtime.channels.wire import (
-    COLUMNS,
-    CONTROL,
-    ITEMS,
-    MOST_BYTES,
-    MOST_ITEMS,
-    MOST_OF_EVENT,
-    MOST_ROWS,
-    Frame,
-    Progress,
-    Wire,
-)
+from exop.runtime.channels.wire import ITEMS, MOST_OF_EVENT, Frame, Progress, Wire, check_bounds
 from exop.runtime.dataflow.batches import cut
 from exop.runtime.dataflow.entry import Method, Packet, count_items, unpacked
 from exop.runtime.drivers.base import Driver
 
 #: The bytes of waiting events beyond which an inbox gives no credit.
 LARGEST: Final = 32 * 2**20
-#: The bytes of a control item.
-_MARK: Final = 64
 #: The attributes of an inbox that belong to its epoch.
 _EVENTS: Final = (
-    *(
-        "epoch",
-        "incarnation",
-        "state",
-        "_reason",
-        "_next",
-        "_done",
-        "_captured",
-        "_stable",
-        "_granted",
-        "_bytes",
-        "_sizes",
-    ),
-    *("_reported", "_over", "_refused", "_extra"),
+    *("epoch", "incarnation", "state", "_reason", "_next", "_done", "_captured", "_stable", "_granted", "_bytes"),
+    *("_sizes", "_reported", "_over", "_refused", "_extra"),
 )
 
 
@@ -120,30 +95,26 @@ class Inbox(Connector, QueueChannel):
 
     # Receiving: called by the threads of the wire.
 
-    def admit(self, header: tuple[int, int, int, int]) -> None:
+    def admit(self, header: tuple[int, int, int, int]) -> bool:
         """Check the header of a frame (`Frame` with the size of its body) before the body is received.
+
+        Return whether the frame has new events, and may be taken.
 
         Raises:
             ValueError: the frame leaves out events, is beyond the credit, or larger than any that an outbox sends.
         """
+        first, events, form, size = header
         with self._turn:
-            self._check(*header)
-
-    def _check(self, first: int, events: int, form: int, size: int) -> bool:
-        """Return whether a frame has new events, and may be taken; raise `ValueError` if an outbox sends no such."""
-        self._trim()
-        if first + events <= self._next or self._refused:
-            return False
-        if first > self._next or first >= self._granted or (form == ITEMS and first + events > self._granted):
-            expected = f"expected is {self._next}, and the credit ends at {self._granted}"
-            raise ValueError(f"the frame begins with the event {first}, and has {events}; {expected}")
-        most = MOST_ROWS if form == COLUMNS else 1 if form == CONTROL else MOST_ITEMS
-        largest = _MARK if form == CONTROL else MOST_OF_EVENT if form == COLUMNS or events == 1 else 2 * MOST_BYTES
-        if events > most or size > largest:
-            raise ValueError(f"a frame of {events} events and {size} bytes; the bounds are {most} and {largest}")
-        if self._bytes > 2 * MOST_OF_EVENT + LARGEST:
-            raise ValueError(f"a frame of {size} bytes, while {self._bytes} bytes wait")
-        return True
+            self._trim()
+            if first + events <= self._next or self._refused:
+                return False
+            if first > self._next or first >= self._granted or (form == ITEMS and first + events > self._granted):
+                expected = f"expected is {self._next}, and the credit ends at {self._granted}"
+                raise ValueError(f"the frame begins with the event {first}, and has {events}; {expected}")
+            check_bounds(events, form, size)
+            if self._bytes > 2 * MOST_OF_EVENT + LARGEST:
+                raise ValueError(f"a frame of {size} bytes, while {self._bytes} bytes wait")
+            return True
 
     def received(self, frame: Frame) -> None:
         """Store the events of a frame that are new. The body is valid during the call only, except that of `COLUMNS`.
@@ -152,10 +123,10 @@ class Inbox(Connector, QueueChannel):
             ValueError: the frame is malformed, leaves out events, or is beyond the credit. The wire refuses the
                 connector from then on, and serves the others.
         """
-        end = frame.first + frame.events
+        end, size = frame.first + frame.events, sum(len(part) for part in frame.body)
         with self._turn:
             self.state = CONNECTED
-            if not self._check(*frame[:3], sum(len(part) for part in frame.body)):
+            if not self.admit((*frame[:3], size)):
                 return
             try:
                 payloads = self._read(frame)
@@ -164,7 +135,7 @@ class Inbox(Connector, QueueChannel):
                 return
             self._add(payloads, self._next - frame.first)
             # Collections take more in memory than on the wire, where four times as much is usual.
-            size = max(sum(len(part) for part in frame.body), self._made() // 4)
+            size = max(size, self._made() // 4)
             self._bytes += size
             self._sizes.append((end, size))
             self._next = end
@@ -179,8 +150,7 @@ class Inbox(Connector, QueueChannel):
         """Append the payloads after the first *known* events."""
         add = self.entries.append
         for method, payload in payloads:
-            size = max(1, count_items(method, payload))
-            if known >= size:
+            if known >= (size := max(1, count_items(method, payload))):
                 known -= size
             elif method == "push":
                 add(payload)

@@ -104,8 +104,7 @@ class LogChannel(LoggingChannel):
 
     def open(self) -> None:
         """Open the log on disk, if there is a folder for it."""
-        folder = self._path or self.home
-        if folder is not None:
+        if (folder := self._path or self.home) is not None:
             # Imported lazily: only logs on disk need the encoding.
             from exop.runtime.log.disk import DiskLog
 
@@ -248,14 +247,12 @@ class LogChannel(LoggingChannel):
             self._disk.trim(self._given_up)
 
     def _keep(self, payload: Any, body: bytes | None = None) -> None:
-        recovery = self._recovery
-        if recovery is None:
+        if (recovery := self._recovery) is None:
             self._log.append(payload, body)
         else:
             before = recovery.next
             try:
-                rest = recovery.missing(payload)
-                if rest is not None:
+                if (rest := recovery.missing(payload)) is not None:
                     self._log.append(rest)
                 if recovery.over or rest is not None:
                     self._recovery = None
@@ -267,13 +264,11 @@ class LogChannel(LoggingChannel):
 
 def wait_for_disk(channel: Channel, problem: StateError, work: InFlight) -> NoReturn:
     """Make the driver that pushes into *channel* wait at its safe point, and retry; without one, raise *problem*."""
-    driver = current_driver()
-    if driver is None:
+    if (driver := current_driver()) is None:
         raise problem
     if channel.trouble is None:
-        logger("exop.log").error(
-            "a log cannot be written, and its producers wait", channel=channel.name, problem=str(problem)
-        )
+        facts = {"channel": channel.name, "problem": str(problem)}
+        logger("exop.log").error("a log cannot be written, and its producers wait", **facts)
     channel.trouble = str(problem)
     driver.on_caught_up()
     raise Unwind(channel.trouble, lambda: False, work, patience=AGAIN)

@@ -15,18 +15,7 @@ from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.connector import CONNECTED, DISCONNECTED, LOST, Acknowledgement, Connector, Mode
 from exop.runtime.channels.log import wait_for_disk
 from exop.runtime.channels.queue import Waiting
-from exop.runtime.channels.wire import (
-    ITEMS,
-    MOST_BYTES,
-    MOST_ITEMS,
-    MOST_OF_EVENT,
-    Buffer,
-    Event,
-    Frame,
-    Progress,
-    Wire,
-    size_of,
-)
+from exop.runtime.channels.wire import ITEMS, MOST_BYTES, MOST_ITEMS, MOST_OF_EVENT, Event, Frame, Progress, Wire
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Unwind, count_items
 
 if TYPE_CHECKING:
@@ -78,7 +67,7 @@ class Outbox(Connector):
         super().__init__(name, capacity=capacity)
         self._name_other_half(peer, key, epoch, ack, mode)
         self.after_checkpoint = after_checkpoint
-        self._body_of: Callable[[Sequence[Event]], Sequence[Buffer]] = lambda group: ()
+        self._body_of: Callable[[Sequence[Event]], Sequence[Any]] = lambda group: ()
         self._entry = NOWHERE
         self._unnumbered: deque[Event] = deque()
         self._kept: deque[Event] = deque()  # numbered from `_first` on
@@ -167,7 +156,7 @@ class Outbox(Connector):
             self._wait_for_room()
 
     def _append(self, event: Event, *, here: bool = False) -> None:
-        if event.events != 1 or size_of(event) >= _LARGE:
+        if event.events != 1 or event.size >= _LARGE:
             self._grow([event])
         self._unnumbered.append(event)
         if self._idle:
@@ -195,16 +184,15 @@ class Outbox(Connector):
                     self._append(event)
         except NotStorable as problem:
             self.dropped += count_items(method, payload)
-            logger("exop.runtime").error(
-                "an item cannot be sent; it is dropped", channel=self.name, problem=str(problem)
-            )
+            facts = {"channel": self.name, "problem": str(problem)}
+            logger("exop.runtime").error("an item cannot be sent; it is dropped", **facts)
 
     def _grow(self, events: Iterable[Event], sign: int = 1) -> None:
         """Count what events are more than one item each, or with -1 no longer are."""
         items = size = 0
         for event in events:
             items += event.events - 1
-            size += one if (one := size_of(event)) >= _LARGE else 0
+            size += one if (one := event.size) >= _LARGE else 0
         if items or size:
             with self._lock:
                 self._extra += sign * items

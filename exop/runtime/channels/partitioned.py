@@ -47,9 +47,8 @@ class Partitioning:
         if not self.by:
             raise MeshError(f"the channel {self.channel!r} is partitioned by no field; name one, or leave out by=''")
         if not 1 <= self.partitions <= MOST:
-            raise MeshError(
-                f"the channel {self.channel!r} has {self.partitions} partitions; give a number from 1 to {MOST}"
-            )
+            cure = f"give a number from 1 to {MOST}"
+            raise MeshError(f"the channel {self.channel!r} has {self.partitions} partitions; {cure}")
 
     @property
     def key(self) -> str:
@@ -103,9 +102,8 @@ def _reader(name: str) -> Callable[[Any], Any]:
             fields = [one for one in dir(item) if not (one.startswith("_") or callable(getattr(kind, one, None)))]
             known = item if isinstance(item, Mapping) else fields
             names = [*(range(len(item)) if isinstance(item, (tuple, list)) else ()), *known]
-            raise LookupError(
-                f"the item has no field {name!r}; it has {', '.join(map(str, names)) or 'none'}"
-            ) from error
+            there = ", ".join(map(str, names)) or "none"
+            raise LookupError(f"the item has no field {name!r}; it has {there}") from error
 
     return read
 

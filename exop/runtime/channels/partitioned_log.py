@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,6 +13,16 @@ from exop.model.items import CONTROL
 from exop.runtime.channels.log import LogChannel, LoggingChannel
 from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split
 from exop.runtime.log.memory import Fsync, flat
+
+
+def _of_each(name: str) -> Any:
+    """Return the method that calls the method *name* of each partition, a `LogChannel`."""
+
+    def method(self: PartitionedLogChannel, *given: Any, **named: Any) -> None:
+        for part in self._parts:
+            getattr(part, name)(*given, **named)
+
+    return method
 
 
 class PartitionedLogChannel(LoggingChannel):
@@ -28,6 +38,8 @@ class PartitionedLogChannel(LoggingChannel):
     kind: ClassVar[str] = "partitioned_log"
     entered: ClassVar[bool] = True
     reading: ClassVar[frozenset[str]] = frozenset({"oldest", "readable", "rows", "written"})
+    close, exchange, take_part = map(_of_each, ("close", "exchange", "take_part"))
+    begin_anew, sync, committed = map(_of_each, ("begin_anew", "sync", "committed"))
 
     def __init__(
         self,
@@ -53,8 +65,7 @@ class PartitionedLogChannel(LoggingChannel):
 
     def open(self) -> None:
         """Open the logs of all partitions, and compare their number with that of the folders."""
-        folder = self._path or self.home
-        if folder is None:
+        if (folder := self._path or self.home) is None:
             return
         there = [*folder.glob(f"{_PART}*")] if folder.is_dir() else []
         if len(there) not in (0, len(self._parts)):
@@ -71,11 +82,6 @@ class PartitionedLogChannel(LoggingChannel):
                 part.open()
                 undo.callback(part.close)
             undo.pop_all()
-
-    def close(self) -> None:
-        """Close the files."""
-        for part in self._parts:
-            part.close()
 
     def native(self, engine: str) -> Mapping[str, Any] | None:
         """Return the folder of each partition, which Spark's tasks read; `None` for a log in memory."""
@@ -120,31 +126,6 @@ class PartitionedLogChannel(LoggingChannel):
         for part, one in zip(self._parts, held["parts"], strict=True):
             part.restore(one)
 
-    def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every row in memory."""
-        for part in self._parts:
-            part.exchange(replace)
-
-    def take_part(self, *, on: bool) -> None:
-        """Settle every row when no checkpoints are taken."""
-        for part in self._parts:
-            part.take_part(on=on)
-
-    def begin_anew(self) -> None:
-        """Remove rows of an earlier attempt at the change."""
-        for part in self._parts:
-            part.begin_anew()
-
-    def sync(self) -> None:
-        """Force the rows that the checkpoint counts to disk."""
-        for part in self._parts:
-            part.sync()
-
-    def committed(self) -> None:
-        """Settle the rows before the checkpoint."""
-        for part in self._parts:
-            part.committed()
-
     def _keep(self, payload: Any) -> None:
         """Store a payload; when the disk was full, the next call with it goes on at the partition that failed."""
         before, done = self._begun
@@ -152,7 +133,7 @@ class PartitionedLogChannel(LoggingChannel):
         mark = isinstance(payload, CONTROL)
         given = ((part, payload) for part in self._parts) if mark else split(payload, self._by, self._owners, self._key)
         # All are encoded first, since no partition stores its part of a batch of which another one is refused.
-        parts = [(part, one, part._log.encoded(one)) for part, one in given]
+        parts = [(part, one, None if part._disk is None else part._disk.encoded(one)) for part, one in given]
         for number, found in enumerate(parts[done:], done):
             self._begun = payload, number
             LogChannel._keep(*found)

@@ -353,8 +353,7 @@ class PortWindow:
 
     def _keep(self, item: Any, moment: float) -> None:
         last = self.panes.last_of(moment)
-        end = self.panes.end_of(last)
-        if moment >= end:
+        if moment >= (end := self.panes.end_of(last)):
             return  # in the gap between two windows, or after the last one
         if self.now is not None and end <= self.now:
             self.late += 1

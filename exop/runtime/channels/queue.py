@@ -17,18 +17,7 @@ from exop.model.meshes.partitions import PARTITIONS
 from exop.runtime.channels.base import Channel, Outlet
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.dataflow.batches import cut, weight
-from exop.runtime.dataflow.entry import (
-    NOWHERE,
-    Entry,
-    InFlight,
-    Method,
-    Packet,
-    Push,
-    Unwind,
-    count_items,
-    fan_out,
-    unpacked,
-)
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Packet, Unwind, count_items, fan_out, unpacked
 from exop.runtime.dataflow.metrics import Flow
 from exop.runtime.drivers.base import Driver, Signal, current_driver
 
@@ -315,7 +304,7 @@ class QueueChannel(Buffered):
         driver.rest()
         return most
 
-    def _source(self) -> tuple[Callable[[], Any], Push]:
+    def _source(self) -> tuple[Callable[[], Any], Callable[[Any], None]]:
         """Return the function that removes the next entry, or raises `IndexError`, and the one that takes an item."""
         return self._gathered if self.deliver.gathers else self.entries.popleft, self.deliver.uncounted
 
@@ -418,8 +407,7 @@ class QueueChannel(Buffered):
                     self.marks += 1
                     found.append(entry)
                 break
-            size = count_items(method, payload)
-            if size > most:  # the rest remains in the queue
+            if (size := count_items(method, payload)) > most:  # the rest remains in the queue
                 entry.payload, rest = cut(payload, 0, most), cut(payload, most, size)
                 self.entries.appendleft(Packet("push_batch", rest, entry.origin, entry.stored))
                 self._lighten(most)

@@ -88,8 +88,7 @@ def answer(
     from exop.model.values.classes import Declared
 
     place = f"the {channel.kind} channel {channel.name!r}"
-    known = interface(type(channel))
-    if method not in known:
+    if method not in (known := interface(type(channel))):
         raise UnknownName(place=place, kind="method", name=method, known=known)
     given, named = _read(arguments, Declared(*(one.items for one in types)))
     try:
@@ -226,8 +225,7 @@ class Reader(Channel):
         if name.startswith("_") or "reads" not in vars(self):
             raise AttributeError(name)
         kind = self.kinds.get(self.reads)
-        known = {} if kind is None else interface(kind)
-        if name not in known:
+        if name not in (known := {} if kind is None else interface(kind)):
             raise AttributeError(name)
         method = getattr(self._remote, name)
         return method() if known[name] else method
@@ -247,16 +245,10 @@ class Reader(Channel):
     def _fetched(self, call: tuple[str, bytes], patience: float) -> bytes:
         """Call the peer, and wait while it cannot be reached, or has not started again."""
         deadline = time.monotonic() + patience
+        place = {"application": self.application, "channel": self.channel}
         while True:
             try:
-                found: bytes = self.call_peer(
-                    self.peer,
-                    "call_channel",
-                    application=self.application,
-                    channel=self.channel,
-                    method=call[0],
-                    arguments=call[1],
-                )
+                found: bytes = self.call_peer(self.peer, "call_channel", **place, method=call[0], arguments=call[1])
             except _AWAY as problem:
                 self._problem = str(problem)
                 if isinstance(problem, CallTimeout) or time.monotonic() >= deadline or self._closed.wait(PAUSE):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from exop.errors import StateError, StoredStateError
-from exop.runtime.channels.wire import MOST_BYTES, Event, size_of
+from exop.runtime.channels.wire import MOST_BYTES, Event
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.segment import DISK, Files
 
@@ -52,7 +52,7 @@ class Spill:
             if waits:
                 raise
             self._behind.append(event)
-        self._largest = max(self._largest if self.events else 1, size_of(event))
+        self._largest = max(self._largest if self.events else 1, event.size)
         self.events += event.events
 
     def read(self, now: float) -> list[Event]:

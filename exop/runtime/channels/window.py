@@ -228,8 +228,7 @@ def _deliver(entry: Entry, due: Iterable[Any], method: Method = "push") -> None:
         try:
             push(payload)
         except BaseException as error:
-            driver = current_driver()
-            if driver is None:  # pushed without a driver: the caller gets the error
+            if (driver := current_driver()) is None:  # pushed without a driver: the caller gets the error
                 raise
             unwound = driver.unwinding(error, InFlight(entry, method, payload))
             unwound.then(entry, method, rest)
@@ -275,8 +274,7 @@ def followed(channel: WindowChannel, producer: str, entry: Entry) -> Entry:
 
 def _told(channel: WindowChannel, producer: str, items: Sequence[Any]) -> list[Punctuation]:
     """Return a punctuation at the time of the latest of these items, if later than every earlier punctuation."""
-    field = timed_by(channel)
-    if field is None:
+    if (field := timed_by(channel)) is None:
         return []
     times = [windows.now for windows in channel.windows.values() if windows.now is not None]
     before = channel._told.get(producer, max(times, default=-inf))

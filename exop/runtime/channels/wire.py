@@ -22,6 +22,8 @@ ITEMS, LIST, COLUMNS, CONTROL = range(4)
 MOST_ITEMS, MOST_BYTES, MOST_ROWS = 2**16, 4 * 2**20, 2**24
 #: Bytes of one event. With as many in memory, the pushers of an outbox wait; with twice as many, an inbox refuses more.
 MOST_OF_EVENT: Final = 256 * 2**20
+#: Bytes of a control item.
+_MARK: Final = 64
 
 
 class Frame(NamedTuple):
@@ -38,6 +40,14 @@ class Frame(NamedTuple):
     events: int
     form: int
     body: Sequence[Buffer]
+
+
+def check_bounds(events: int, form: int, size: int) -> None:
+    """Raise `ValueError` for a frame that is larger than any that an outbox sends."""
+    most = MOST_ROWS if form == COLUMNS else 1 if form == CONTROL else MOST_ITEMS
+    largest = _MARK if form == CONTROL else MOST_OF_EVENT if form == COLUMNS or events == 1 else 2 * MOST_BYTES
+    if events > most or size > largest:
+        raise ValueError(f"a frame of {events} events and {size} bytes; the bounds are {most} and {largest}")
 
 
 class Event(NamedTuple):
@@ -57,10 +67,10 @@ class Event(NamedTuple):
     data: Any
     at: float
 
-
-def size_of(event: Event) -> int:
-    """Return about how many bytes an event takes."""
-    return len(event.data) if isinstance(event.data, bytes) else int(event.data.nbytes)
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return len(self.data) if isinstance(self.data, bytes) else int(self.data.nbytes)
 
 
 class Progress(NamedTuple):

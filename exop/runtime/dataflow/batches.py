@@ -138,8 +138,7 @@ def _converted(batch: Any, schema: Any) -> Any:
     import pyarrow as pa
 
     for name, kind in zip(schema.names, schema.types, strict=True):
-        place = batch.schema.get_field_index(name)
-        if place < 0:
+        if (place := batch.schema.get_field_index(name)) < 0:
             there = ", ".join(map(repr, batch.schema.names)) or "none"
             raise WiringError(f"{_MISMATCH}: there is no single column {name!r}; there are {there}")
         if batch.column(place).type != kind:

@@ -99,8 +99,7 @@ class Inlets:
         with self._lock:
             found = [leaf for item in given for leaf in self._current(item)]
             for item in reversed(found) if first else found:
-                runner = self.runner(item.entry.endpoint)
-                if runner is None:
+                if (runner := self.runner(item.entry.endpoint)) is None:
                     continue
                 items = self._inlet(runner, item).items
                 if first:
@@ -192,8 +191,7 @@ class Inlets:
     def _inlet(self, driver: Driver, item: InFlight) -> Inlet:
         endpoint = item.entry.endpoint or driver
         with self._lock:
-            inlet = self._inlets.setdefault(endpoint, Inlet(driver))
-            if inlet.runner is not driver:
+            if (inlet := self._inlets.setdefault(endpoint, Inlet(driver))).runner is not driver:
                 if inlet.items:
                     raise RuntimeError(f"{item.entry.endpoint} is run by {inlet.runner.name!r} and by {driver.name!r}")
                 self._by_runner[inlet.runner].pop(endpoint)

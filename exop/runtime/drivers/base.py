@@ -337,8 +337,7 @@ class Driver:
     def rest_idly(self) -> None:
         """Rest, since no item waits, and make the call that `idle` returns."""
         self.rest()
-        todo = self.idle() if self.idle is not None else None
-        if todo is not None:
+        if (todo := self.idle() if self.idle is not None else None) is not None:
             self.busy = True
             self.stand_by()
             try:

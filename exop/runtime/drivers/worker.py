@@ -249,11 +249,9 @@ class Pool:
             self._backlog.wait(pause)
 
     def _look_at(self, thread: PoolThread, now: float) -> None:
-        worker = thread.worker
-        if worker is None or not thread.counts or now - thread.since < HANDOFF:
+        if (worker := thread.worker) is None or not thread.counts or now - thread.since < HANDOFF:
             return
-        count = worker.count + worker.rows
-        if count == thread.count:
+        if (count := worker.count + worker.rows) == thread.count:
             self._release(thread)
         else:
             thread.count = count

@@ -28,12 +28,12 @@ from exop.runtime.log.segment import (
     Files,
     Frame,
     Segment,
-    check_start,
+    check_given_up,
     contents,
     note,
+    noted,
     replace_file,
     segment_names,
-    settled,
     written,
 )
 
@@ -104,7 +104,7 @@ class DiskLog:
     @property
     def settled(self) -> Position | None:
         """The position that `settle` has stored last, possibly in another process."""
-        return settled(self.folder, self._files)
+        return noted(self.folder, self._files)[0]
 
     def encoded(self, payload: Any) -> bytes:
         """Return rows in the form in which the log stores them, or raise `NotStorable`, or `MeshError` if too large."""
@@ -259,8 +259,9 @@ class DiskLog:
             self._segments.append(Segment.create(self._files, self.folder, Position(0), self._clock()))
         for one, after in pairwise(self._segments):
             one.sealed(after.base)
-        check_start(self.folder, self._files, self.start)
-        self._segments[-1].find_end(self.settled)
+        counted, given_up = noted(self.folder, self._files)
+        check_given_up(self.folder, self.start, given_up)
+        self._segments[-1].find_end(counted)
         self.retain()
 
     def _write(self, data: bytes, end: int, marks: int, now: float) -> None:

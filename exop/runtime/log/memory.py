@@ -46,8 +46,7 @@ class Retention:
 
     def __post_init__(self) -> None:
         for name in ("items", "seconds", "size", "segment"):
-            bound = getattr(self, name)
-            if bound is not None and bound <= 0:
+            if (bound := getattr(self, name)) is not None and bound <= 0:
                 raise MeshError(f"a log that keeps {name}={bound} keeps nothing; give more than 0, or leave it out")
         if self.size is not None:
             object.__setattr__(self, "segment", min(self.segment, max(1, self.size // 4)))
@@ -102,10 +101,6 @@ class MemoryLog:
     def end(self) -> int:
         """The offset of the next row."""
         return self._end
-
-    def encoded(self, payload: Any) -> None:
-        """Return `None`: only a log on disk has another form of rows for `append`."""
-        return
 
     def append(self, payload: Any, body: bytes | None = None) -> int:
         """Add a list, a record batch, or a control item; return the offset of the next row."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 from exop.errors import MeshError, StateError
 from exop.model.items import CONTROL
 from exop.runtime.log.memory import Position, flat
-from exop.runtime.log.segment import MARK, SUFFIX, Files, Frame, Segment, check_start, contents, segment_names, settled
+from exop.runtime.log.segment import MARK, SUFFIX, Files, Frame, Segment, check_given_up, contents, noted, segment_names
 
 
 class LogReader:
@@ -36,13 +36,13 @@ class LogReader:
     def start(self) -> int:
         """The oldest stored offset; raise `StoredStateError` if older rows are lost."""
         found = min(self._bases(), default=0)
-        check_start(self._folder, self._files, found)
+        check_given_up(self._folder, found, noted(self._folder, self._files)[1])
         return found
 
     @property
     def committed(self) -> Position | None:
         """The position up to which the last checkpoint of a durable application counts; `None` if all rows count."""
-        return settled(self._folder, self._files)
+        return noted(self._folder, self._files)[0]
 
     def read(self, offset: int, most: int) -> list[Any]:
         """Return up to *most* rows from *offset* on; see `events`."""
@@ -76,8 +76,7 @@ class LogReader:
 
         The log is damaged if the frames end before *bound*, or before a whole frame.
         """
-        bases = self._bases()
-        if bases and offset < bases[0]:
+        if (bases := self._bases()) and offset < bases[0]:
             raise MeshError(f"{self._folder}: rows from {offset} on were asked for; kept are those from {bases[0]} on")
         first = max((base for base in bases if base < offset), default=offset)
         reached, stopped = first, 0

@@ -188,8 +188,7 @@ def written(first: int, time: float, rows: int, body: bytes, *, kind: int = ROWS
 
 def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     """Return the frame in *data* at *at*, *position* in the file; if it is not whole, its length (0: no header)."""
-    begin = at + HEADER
-    if len(data) < begin:
+    if len(data) < (begin := at + HEADER):
         return 0
     magic, first, time, rows, length, key_length, kind, known, head = _SUMMED.unpack_from(data, at)
     if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
@@ -238,8 +237,7 @@ class Segment:
             opening = _frame_at(file.read(0, opening if isinstance(opening, int) else opening.end), 0, 0)
         if isinstance(opening, int) or opening.kind != OPENING:
             raise self.damaged("its header is not that of a segment")
-        form = decode(opening.body)[0]
-        if form != FORMAT:
+        if (form := decode(opening.body)[0]) != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
             raise self.damaged(problem, cure="use the release that wrote it")
         self.born = opening.time
@@ -267,8 +265,7 @@ class Segment:
             self._overhang = False
         failpoint("log-append-before")
         try:
-            half = len(data) // 2 if armed("log-append-half") else 0
-            if half:
+            if half := len(data) // 2 if armed("log-append-half") else 0:
                 file.write(self.size, data[:half])
                 failpoint("log-append-half")
             file.write(self.size + half, data[half:])
@@ -425,16 +422,6 @@ class Segment:
         return self._file
 
 
-def settled(folder: Path, files: Files) -> Position | None:
-    """Return the position up to which the last checkpoint counts; `None` if every row counts."""
-    return _noted(folder, files)[0]
-
-
-def check_start(folder: Path, files: Files, start: int) -> None:
-    """Refuse a log that begins at *start* if older rows are missing that were not trimmed."""
-    check_given_up(folder, start, _noted(folder, files)[1])
-
-
 def check_given_up(folder: Path, start: int, given_up: int | None) -> None:
     """Refuse a log that begins at *start* if only the rows before *given_up* were trimmed; `None`: it is not known."""
     if given_up is not None and start > given_up:
@@ -452,8 +439,8 @@ def note(files: Files, folder: Path, end: Position, start: int | None) -> File:
     return file
 
 
-def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
-    """Return the end and the start that the last checkpoint has stored, if any."""
+def noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
+    """Return the position up to which the last checkpoint counts, `None` if every row counts; and its first row."""
     if COMMITTED not in files.names(folder):
         return None, None
     try:

@@ -20,7 +20,7 @@ from exop.runtime.channels.frame_body import ARROW, BYTES, GENERAL, ROWS, SCALAR
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.spill import Spill
-from exop.runtime.channels.wire import COLUMNS, CONTROL, ITEMS, LIST, Frame, Progress, size_of
+from exop.runtime.channels.wire import COLUMNS, CONTROL, ITEMS, LIST, Frame, Progress
 from tests.runtime.rig import Log, joined
 
 CAPACITY = 100
@@ -131,7 +131,7 @@ def test_a_sender_splits_what_a_receiver_would_refuse(batch: list[Any]) -> None:
         patch.setattr(frame_body, "MOST_BYTES", 64)
         events = events_of("push_batch", batch)
     assert [item for _, part in events for item in part] == batch
-    assert all(event.events <= 4 and (size_of(event) <= 64 or event.events == 1) for event, _ in events)
+    assert all(event.events <= 4 and (event.size <= 64 or event.events == 1) for event, _ in events)
 
 
 def test_a_large_record_batch_still_passes(monkeypatch: pytest.MonkeyPatch) -> None:
