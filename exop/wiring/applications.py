@@ -10,16 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import (
-    CheckpointError,
-    ExopError,
-    LastCheckpointFailed,
-    LifecycleError,
-    PlanError,
-    StateError,
-    StillOpening,
-    UnknownName,
-)
+from exop.errors import CheckpointError, ExopError, LifecycleError, PlanError, StateError, StillOpening, UnknownName
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.diff import difference
@@ -257,7 +248,7 @@ class Applications:
         problem: ExopError | None = None
         try:
             self.checkpoints.last(deployment, timeout, removed=True)
-        except LastCheckpointFailed as unwritten:
+        except CheckpointError as unwritten:
             problem = unwritten
         with self._turn:
             if self.deployed.get(application) is not deployment:  # another thread removes it

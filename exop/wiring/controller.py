@@ -129,11 +129,7 @@ class WiringController:
         return replace(last, leaner=tuple(regions[:-1]))
 
     def bind(
-        self,
-        deployment: Deployment,
-        region: Region,
-        continued: Collection[str] = (),
-        coming: Collection[str] = (),
+        self, deployment: Deployment, region: Region, continued: Collection[str] = (), coming: Collection[str] = ()
     ) -> Complete:
         """Compile a region and bind it, while the drivers that run it are parked, or not started yet.
 
