@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 Lineage: TypeAlias = "Mapping[str, tuple[int, int]] | str"
 
 
-def traced(
-    deployment: Deployment, after: Mesh, changes: Difference, arriving: Collection[str] = ()
-) -> dict[str, Lineage]:
+def traced(deployment: Deployment, after: Mesh, changes: Difference, arriving: Collection[str]) -> dict[str, Lineage]:
     """Return the lineages behind a change, in whose cut this is called; its new channels are in place.
 
     A slet that replaces another one has the same input. The slets that it pushes into get other items than before.

@@ -8,6 +8,7 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import CheckpointError, ExopError, LifecycleError, PlanError, StateError, StillOpening, UnknownName
@@ -444,14 +445,13 @@ class Applications:
 
     def _hold(self, deployment: Deployment, component: Component, error: Exception) -> None:
         """Suspend a slet whose call was abandoned, until it is replaced or resumed."""
+        fail = partial(component.fail_until_resumed, error)
         with deployment.changing:  # no other change binds the node
             if deployment.components.get(component.node.name) is component:
                 try:
-                    self._wiring.rebind(
-                        deployment, lambda: component.fail_until_resumed(error), nodes=[component.node.name]
-                    )
+                    self._wiring.rebind(deployment, fail, nodes=[component.node.name])
                 except PlanError:  # a driver does not park: items enter until the node is bound the next time
-                    component.fail_until_resumed(error)
+                    fail()
 
 
 def _tried(step: Step, running: Deployment) -> Step:

@@ -98,10 +98,8 @@ def capture(
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
     for (kind, name), state in held.items():
         if call is not None:
-            owner = (
-                components.get(name) if kind == "node" else owners.get(name.removeprefix("-> ").partition(" -> ")[0])
-            )
-            call.component = owner or call.component
+            known: Mapping[str, Owner] = components if kind == "node" else owners
+            call.component = known.get(name.removeprefix("-> ").partition(" -> ")[0], call.component)
         parts[kind, name] = _encoded(kind, name, state)
     return Snapshot(application, revision, topology, dict(deployment.reasons), parts)
 
