@@ -305,14 +305,9 @@ class Lifecycle(Owner):
         if self.instance is not None and overrides(type(self.instance), "proceed"):
             self.instance.proceed()
 
-    @property
-    def reports_figures(self) -> bool:
-        """Whether the slet defines `metrics()`, and has an instance."""
-        return self.instance is not None and overrides(type(self.instance), "metrics")
-
     def own_figures(self) -> dict[str, Any]:
         """Return the latest result of the slet's `metrics()`, with a note if the call raises or does not return."""
-        if not self.reports_figures:
+        if self.instance is None or not overrides(type(self.instance), "metrics"):
             return {}
         with self._turn:
             asking = self._asking
