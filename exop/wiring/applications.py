@@ -296,9 +296,7 @@ class Applications:
             self._closings += 1
         self._manager.user.abandon(phase="opening")
         for deployment in list(self.deployed.values()):
-            if not self.checkpoints.last(deployment, LEAVING):
-                problem = "the last checkpoint failed; the next start goes on from the one before"
-                logger("exop.wiring").error(problem, application=deployment.name)
+            self.checkpoints.last(deployment, LEAVING)
         with self._turn:
             deployments = list(self.deployed.values())
             self.deployed.clear()

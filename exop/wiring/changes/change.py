@@ -40,7 +40,7 @@ from exop.wiring.changes.conditional_updates import caught_up, remembered, settl
 from exop.wiring.changes.drain import Drain, check_ends, hand_over_input, move_contents, peek_unsent
 from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import Successors, discard, retire
+from exop.wiring.changes.successors import Successors, discard, drives_itself, retire
 from exop.wiring.controller import WiringController
 from exop.wiring.graph import ids
 from exop.wiring.graph.binding import with_ends
@@ -191,7 +191,8 @@ class Change:
         with self._turn:
             component = self._successors.made[node]
             arrival.adopt(component, f"the memento of {self.name}.{node}, which comes from another host", self.timeout)
-            self._successors.enter_late(node)
+            if drives_itself(component.node):  # it has waited for its memento
+                component.enter(self.plan.timeout)
             self._arrivals[node] = arrival
 
     def land(self, posted: Iterable[InFlight], taken: Iterable[tuple[Buffered, list[Waiting]]]) -> None:
