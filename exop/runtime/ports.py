@@ -67,11 +67,6 @@ class BufferedOutput(OutputPort[Any]):
             self.rows += count_items(method, payload)
         return [(self.entry, method, payload) for method, payload in pushed]
 
-    def given(self, item: Any) -> InFlight:
-        """Count an item that another driver will send, and return it as an in-flight item."""
-        self.rows += 1
-        return InFlight(self.entry, "push", item)
-
 
 class DrivenOutput(OutputPort[Any]):
     """An output port of an engine: every push is sent at once, and is a safe point."""
