@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, NotStorable, StoredStateError
-from exop.model.items import EndOfStream, Window
+from exop.model.items import Window
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
@@ -213,11 +213,7 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
 
 def _note_ends(deployment: Deployment, name: str, merge: ControlMerge) -> None:
     """Record the ends of producers that came to a channel in the cut of which the checkpoint is; send what is due."""
-    components = deployment.components
-
-    def ends_at(endpoint: str) -> bool:
-        return any(isinstance(one.payload, EndOfStream) for one in deployment.inlets.at(endpoint))
-
+    components, ends_at = deployment.components, deployment.inlets.ends_at
     over = [f"{node.name}.{port}" for node, port in deployment.mesh.producers(name) if components[node.name].over]
     merge.note_ended(output for output in over if not ends_at(output))
     if not ends_at(entry := f"channel {name}"):

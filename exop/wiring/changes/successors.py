@@ -218,8 +218,7 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     from exop.model.values.encoding import decode, encode, fields_of
 
     state = component.state
-    if state is None:  # a slet with a memento always has one
-        raise AssertionError(f"{component.id} has no memento")
+    assert state is not None, f"{component.id} has no memento"  # a slet with a memento always has one
     kind = type(state)
     # A bytearray would be decoded as another type.
     altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]

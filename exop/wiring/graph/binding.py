@@ -369,7 +369,9 @@ class CatchUp:
                 found.entries.setdefault(graph.queue_before(name, edge), []).extend(entries)
         for name, edges in graph.producers.items():
             known = deployment.joined if name in deployment.merges else {}
-            found.ended[name] = over = [one for one in _ended(deployment, edges) if known.get(one) != name]
+            # The end of a producer may still wait in front of the merge.
+            ended = (one.name for one in edges if one.component.has_ended and not deployment.inlets.ends_at(one.name))
+            found.ended[name] = over = [one for one in ended if known.get(one) != name]
             merge = deployment.merges.get(name)
             if merge is None or not edges or name in coming:
                 continue
@@ -445,16 +447,6 @@ def with_ends(
         if anew and _end_is_due(deployment, graph, name, found):
             found.append(InFlight(placeholder(f"channel {name}"), "control", EndOfStream()))
     return found
-
-
-def _ended(deployment: Deployment, edges: Iterable[Edge]) -> list[str]:
-    """The producers that have ended, and whose end does not wait in front of the merge of their channel."""
-    return [
-        edge.name
-        for edge in edges
-        if edge.component.has_ended
-        and not any(isinstance(one.payload, EndOfStream) for one in deployment.inlets.at(edge.name))
-    ]
 
 
 def _end_is_due(deployment: Deployment, graph: WiringGraph, name: str, work: Iterable[InFlight] = ()) -> bool:
