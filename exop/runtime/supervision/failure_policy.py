@@ -383,11 +383,9 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"could not be stored; list them by `exop item list`, and push the items again from their source"
             )
         work, pulled = list[InFlight](), component.pulled.keys()
+        pushed = component.node.ports.keys() - pulled
         for letter in letters:
-            lost = (
-                {letter.port} - (component.node.ports.keys() - pulled) if letter.port else letter.item.keys() - pulled
-            )
-            if lost:
+            if lost := {letter.port} - pushed if letter.port else letter.item.keys() - pulled:
                 raise PlanError(
                     f"a dead letter of {deployment.name}.{node} is from the port {min(lost)!r}, which is not connected "
                     f"any more, or takes its items in another way; connect such a port, or use `exop item export`"

@@ -107,9 +107,8 @@ class Successors:
             try:
                 successor.user.run(successor, "taking over", inherit, self.plan.patience)
             except RAISED as error:
-                problem = (
-                    f"it cannot go on with the state inside {old.spec.name}: {message(error) or error_text(error)}"
-                )
+                why = message(error) or error_text(error)
+                problem = f"it cannot go on with the state inside {old.spec.name}: {why}"
                 raise ComponentFailed(node=step.node, phase="taking over", problem=problem) from error
             return
         # It may begin at once, in a thread of its own: the old one, which goes on if the change is aborted, must not
