@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -52,12 +52,9 @@ class Shadows:
         name = deployment.name
         trials = self._trials[name] = Trials(deployment, self._wiring, plan, slow, away)
         try:
-            yield trials
-        except BaseException as error:
-            trials.end(error)
-            raise
-        else:
-            trials.end()
+            with ExitStack() as ends:
+                ends.push(lambda _, error, __: trials.end(error))
+                yield trials
         finally:
             if plan.shadow is not None:
                 self._last[name] = trials.status()
