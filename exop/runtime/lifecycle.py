@@ -79,9 +79,9 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
 }
 
 
-def refused(component: str, state: State, event: Event) -> LifecycleError:
-    """Return the error for an event that the state of a component does not allow."""
-    allowed = ", ".join(other for other in Event if (state, other) in TRANSITIONS) or "nothing"
+def refused(component: str, state: State, event: Event, allowed: str = "") -> LifecycleError:
+    """Return the error for an event that is not allowed: by default, which ones the state of the component allows."""
+    allowed = allowed or ", ".join(other for other in Event if (state, other) in TRANSITIONS) or "nothing"
     return LifecycleError(component=component, state=str(state), event=str(event), allowed=allowed)
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import CheckpointError, ExopError, LifecycleError, PlanError, StateError, StillOpening, UnknownName
+from exop.errors import CheckpointError, ExopError, PlanError, StateError, StillOpening, UnknownName
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.diff import difference
@@ -229,8 +229,7 @@ class Applications:
                 raise refused(component.name, component.status, Event.RESUME)
             if component.tie is not None and component.tie.failure is not None:
                 cure = "a replacement or a changed setting (`exop configure`), which starts its engine again"
-                facts = {"component": component.name, "state": str(component.status), "event": str(Event.RESUME)}
-                raise LifecycleError(**facts, allowed=cure) from component.tie.failure
+                raise refused(component.name, component.status, Event.RESUME, cure) from component.tie.failure
             component.resume()
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:

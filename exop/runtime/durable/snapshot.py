@@ -6,7 +6,7 @@ deployment before any item moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -250,13 +250,11 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
         component.driver.restore(held["hand"])
 
 
-def _restored_work(deployment: Deployment, held: Work) -> list[InFlight]:
-    found = []
+def _restored_work(deployment: Deployment, held: Work) -> Iterator[InFlight]:
     for place, method, payload in held:
         if place not in deployment.entries:
             raise _strange(deployment, f"{place!r}, to which an item is on its way,")
-        found.append(InFlight(deployment.entries[place], method, _found(deployment, payload)))
-    return found
+        yield InFlight(deployment.entries[place], method, _found(deployment, payload))
 
 
 def _found(deployment: Deployment, payload: Any) -> Any:
