@@ -332,8 +332,8 @@ class Checkpointer:
     def _prepared(self, number: int, mesh: Mesh | None = None, work: Work | None = None) -> Snapshot:
         """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
         deployment, known = self._deployment, self._owners
-        for component in deployment.components.values():  # first: what they emit belongs to this checkpoint, too
-            component.flush()
+        for one in deployment.components.values():  # first: what they emit belongs to this checkpoint, too
+            one.flush()
         self._prepare_sinks(number)
         name = deployment.name
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
