@@ -17,7 +17,7 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortSpec, PortType
 from exop.model.slets.spec import DEAD, SletSpec
 from exop.runtime.channels.base import Channel, ControlMerge
-from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, in_order
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, Unwind, in_order
 from exop.runtime.dataflow.metrics import ComponentMetrics
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.source import EngineDriver, Puller, SourceDriver, ThreadDriver
@@ -444,9 +444,15 @@ class Component(Lifecycle):
         """Take a control item at a pulled port, after all items before it."""
         if not self.spec.iterated:  # the end of a port that is pulled when items arrive elsewhere does not count
             return
-        for one in self.merge.on(port, mark):
-            if isinstance(one, Punctuation) and not any(spec.type.punctuation for spec in self.spec.inputs):
-                self.forward(one)
+        sees_time, driver = any(spec.type.punctuation for spec in self.spec.inputs), self.pulled[port].driver
+        try:
+            for one in self.merge.on(port, mark):
+                if isinstance(one, Punctuation) and not sees_time:
+                    self.forward(one)
+        except Unwind as unwound:  # must not be raised through the slet that pulls
+            if driver is None:
+                raise
+            driver.unwound(unwound)
 
 
 def buffers(spec: SletSpec, port: PortSpec) -> bool:
