@@ -156,8 +156,7 @@ class Platform(Management[Plan]):
             raise
         finally:
             self._starter = None
-        for _ in self.plugins.ask("platform_started", platform=self):
-            pass
+        list(self.plugins.ask("platform_started", platform=self))
         return self
 
     def close(self) -> None:
@@ -172,8 +171,7 @@ class Platform(Management[Plan]):
             if self._server is not None:
                 self._server.stop()
             return
-        for _ in self.plugins.ask("platform_stopping", platform=self):
-            pass
+        list(self.plugins.ask("platform_stopping", platform=self))
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -266,8 +264,7 @@ class Platform(Management[Plan]):
         with self._restarting:
             store = self._applications.store
             if store is None or application not in self.failed_to_restart:
-                place = f"the platform {self.name!r}"
-                known = self.failed_to_restart
+                place, known = f"the platform {self.name!r}", self.failed_to_restart
                 raise UnknownName(place=place, kind="application that is down", name=application, known=known)
             self._load_plugins(store)
             stored = {one.name: one for one in store.applications()}

@@ -153,7 +153,7 @@ def _figures(component: Component, counts: Counts, most: int, *, times: bool = T
     """Return the metrics for these *counts*, with the slet's own ones, which it has as soon as it is open."""
     figures = component.metrics.figures(counts, most, times=times)
     opened = component.status not in (State.CREATED, State.OPENING)
-    if opened and component.reports_figures and (own := plain(component.own_figures())):
+    if opened and (own := plain(component.own_figures())):
         figures["own"] = own
     return figures
 

@@ -30,10 +30,9 @@ class Catalog:
         there = {None, *self.plugins.names()}
         self.slets = {identity: spec for identity, spec in self.slets.items() if spec.plugin in there}
         self.kinds = {name: kind for name, kind in self.kinds.items() if self._owners[name] in there}
-        for plugin, kind in self._offers("register_channels"):
-            self._take(plugin, self._add_kind, kind)
-        for plugin, thing in self._offers("register_slets"):
-            self._take(plugin, self._add_slet, thing)
+        for hook, take in (("register_channels", self._add_kind), ("register_slets", self._add_slet)):
+            for plugin, offer in self._offers(hook):
+                self._take(plugin, take, offer)
 
     def embed(self, slets: Iterable[SletSpec]) -> None:
         """Add slets of this process, by MODULE:NAME; slets of plugins take precedence."""

@@ -146,15 +146,12 @@ def _entry_by_form(component: Component, port: PortSpec, push: Push, late: Late)
         metrics.batches += 1
         in_turn(entry, to_items(batch, port.type.item))
 
-    def push_one(one: Any) -> None:
-        push([one])
-
     def push_whole(batch: Any) -> None:
         tally.received += weight(batch) - 1
         metrics.batches += 1
         push(batch)
 
-    one, several = (push, push_items) if port.type.form == "item" else (push_one, push_whole)
+    one, several = (push, push_items) if port.type.form == "item" else (lambda item: push([item]), push_whole)
     entry = LateEntry(push_mark, {"push": lambda: one, "push_batch": lambda: several, **late})
     return entry
 

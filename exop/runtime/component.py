@@ -17,7 +17,7 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortSpec, PortType
 from exop.model.slets.spec import DEAD, SletSpec
 from exop.runtime.channels.base import Channel, ControlMerge
-from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, in_order
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, Unwind, in_order
 from exop.runtime.dataflow.metrics import ComponentMetrics
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.source import EngineDriver, Puller, SourceDriver, ThreadDriver
@@ -112,7 +112,11 @@ class Component(Lifecycle):
                 self.buffered = (*self.buffered, output)
         self.pulled = {port.name: self._pulled_input(port) for port in spec.inputs if port.pulled}
         if spec.tie is not None and isinstance(self.driver, EngineDriver):
-            self.tie = self._make_tie(self.driver, engines)
+            forms = {port.name: port.type.form for port in spec.inputs if not port.pulled}
+            self.tie = EngineJournal(forms)
+            if engines is not None:  # it gives the folder for the logs
+                folder = functools.partial(engines.folder, self.application, self.node.name)
+                self.tie = DiskJournal(folder, forms, self.outputs, self.driver)
         if spec.is_class or (spec.state is not None and not makes_freely(spec.state[1])):
             self.user.run(self, "being made", self._make_instance, seconds, interruptible=True)
         else:
@@ -155,14 +159,6 @@ class Component(Lifecycle):
             # The state is looked up each time, since a replacement takes over another one.
             made.before = lambda: None if self.state is None else (next(_MOMENTS), self.state.copied())
         return made
-
-    def _make_tie(self, driver: EngineDriver, engines: EngineFolders | None) -> EngineJournal:
-        """Make the tie of an engine; if the application is durable, *engines* gives the folder for the logs."""
-        forms = {port.name: port.type.form for port in self.spec.inputs if not port.pulled}
-        if engines is None:
-            return EngineJournal(forms)
-        folder = functools.partial(engines.folder, self.application, self.node.name)
-        return DiskJournal(folder, forms, self.outputs, driver)
 
     def _injected(self) -> dict[str, Any]:
         """Return the arguments of an instance other than the settings: ports, memento and tie."""
@@ -448,9 +444,15 @@ class Component(Lifecycle):
         """Take a control item at a pulled port, after all items before it."""
         if not self.spec.iterated:  # the end of a port that is pulled when items arrive elsewhere does not count
             return
-        for one in self.merge.on(port, mark):
-            if isinstance(one, Punctuation) and not any(spec.type.punctuation for spec in self.spec.inputs):
-                self.forward(one)
+        sees_time, driver = any(spec.type.punctuation for spec in self.spec.inputs), self.pulled[port].driver
+        try:
+            for one in self.merge.on(port, mark):
+                if isinstance(one, Punctuation) and not sees_time:
+                    self.forward(one)
+        except Unwind as unwound:  # must not be raised through the slet that pulls
+            if driver is None:
+                raise
+            driver.unwound(unwound)
 
 
 def buffers(spec: SletSpec, port: PortSpec) -> bool:

@@ -14,16 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.meshes.conditional_updates import (
-    PUNCTUATION,
-    ConditionNames,
-    Place,
-    applied,
-    node_names,
-    read_condition,
-    still_pending,
-    without,
-)
+from exop.model.meshes.conditional_updates import PUNCTUATION, Place, applied, next_condition, still_pending, without
 from exop.model.meshes.diff import difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import Mesh
@@ -155,7 +146,7 @@ class Trigger:
         self.time_test: Callable[[Any], Any] | None = None
         self.fields: tuple[str, ...] | None = None
         self._updates = updates
-        self._carried = carried
+        self.carried = carried
         self.entry, self.entry.probe = self._made(lambda: self.inner), self._made(lambda: self.inner.probe)
         self.entry.show = lambda mark: self.inner.show(mark)  # noqa: PLW0108 (of the entry at that time)
         self.entry.pass_on = lambda mark: self.inner.pass_on(mark)  # noqa: PLW0108 (the same)
@@ -199,7 +190,7 @@ class Trigger:
 
     def _opened(self, batch: Any) -> tuple[Any, list[Any]]:
         """Return the batch to send, and its rows in the form in which the condition reads them."""
-        batch = opened(batch) if self._carried.form == "columns" else to_items(batch, self._carried.item)
+        batch = opened(batch) if self.carried.form == "columns" else to_items(batch, self.carried.item)
         if isinstance(batch, list):
             return batch, batch
         if self.fields is not None and set(self.fields) <= set(batch.schema.names):
@@ -218,7 +209,6 @@ class PendingUpdates:
 
     Args:
         log: Records the updates that take effect.
-        names: The names that conditions may use; by default those of a component's node.
 
     Attributes:
         section: The section of the mesh to which the node or channel belongs.
@@ -226,10 +216,9 @@ class PendingUpdates:
         errors: The number of these exceptions.
     """
 
-    def __init__(self, owner: Component | Channel, log: UpdateLog, names: ConditionNames | None = None) -> None:
+    def __init__(self, owner: Component | Channel, log: UpdateLog) -> None:
         self.section: Literal["nodes", "channels"] = "channels" if isinstance(owner, Channel) else "nodes"
         self._owner, self._log = owner, log
-        self._names = names or node_names(self.place.name, self.place.slet)
         self.problem: str | None = None
         self.errors = 0
         self._triggers: dict[str, Trigger] = {}
@@ -254,13 +243,12 @@ class PendingUpdates:
 
     def _arm(self) -> None:
         """Make the triggers test for the first pending update, if there is one."""
-        for trigger in self._triggers.values():
-            trigger.test = trigger.time_test = None
-        if not self.place.pending:
-            return
-        condition = read_condition(self.place.pending[0].when, self._names)
-        test = condition.test(self.place.settings)
         for key, trigger in self._triggers.items():
+            trigger.test = trigger.time_test = None
+            if not self.place.pending:
+                continue
+            condition = next_condition(self.place, trigger.carried)
+            test = condition.test(self.place.settings)
             if condition.subject == PUNCTUATION:
                 trigger.time_test = test
             elif condition.subject == key or self.section == "channels":  # a channel has one trigger for all names

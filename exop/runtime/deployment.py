@@ -5,19 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.model.meshes.diff import Difference
-from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.spec import Role
 from exop.runtime.channels.base import Channel, ControlMerge
+from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import UpdateLog
@@ -27,7 +28,6 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import Event, State
-from exop.runtime.lineage import Lineage, traced
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interrupts import GLANCE, interrupted
 from exop.runtime.supervision.watchdog import SAMPLER, Attended, Visibility, Watchdog
@@ -43,6 +43,11 @@ HOLDING = 0.5
 REPLACED = 100
 #: The least number of seconds that slets have to close, even when the time for stopping has passed.
 LEAST = 0.2
+
+
+#: The positions of all logs when a slet began, if its input has come in the same way since then; else what was before.
+#: Part of checkpoints, so plain values.
+Lineage: TypeAlias = Mapping[str, tuple[int, int]] | str
 
 
 class Deployment:
@@ -102,8 +107,35 @@ class Deployment:
         self.parking = threading.Lock()
 
     def trace(self, after: Mesh, changes: Difference, arriving: Collection[str] = ()) -> None:
-        """Update the lineages of the nodes by a change, in its cut."""
-        self.lineage = traced(self, after, changes, arriving)
+        """Update the lineages of the nodes by a change, in whose cut this is called; its new channels are in place.
+
+        A slet that replaces another one has the same input. The slets that it pushes into get other items than before.
+        """
+        logs = {name: one for name, one in self.channels.items() if isinstance(one, LogChannel)}
+        if not logs:
+            self.lineage = {}
+            return
+        found = {name: one for name, one in self.lineage.items() if name in after.nodes}
+        until, runs = f"up to revision {self.mesh.revision}", self.started is not None
+        for node in changes.added:
+            pushed = (name for port, name in node.inputs().items() if runs and not node.slet.ports[port].pulled)
+            replayed = {name for name in pushed if name in logs and logs[name].replays}
+            begun = {name: (log.start, 0) if name in replayed else (*log.position,) for name, log in logs.items()}
+            found[node.name] = "it came from another host" if node.name in arriving else _given(node) or begun
+        for old, new in changes.changed:
+            was, now = old.inputs(), new.inputs()
+            moved = [port for port in was | now if was.get(port) != now.get(port)][:1]
+            if other := _given(new) or "".join(f"its port {port} was on {was.get(port)!r}" for port in moved):
+                found[new.name] = f"{other} {until}"
+        left, done = dict(_altered(changes)), {node.name for node in changes.added}
+        while left:
+            channel, reason = left.popitem()
+            for node, _ in after.consumers(channel) if channel not in logs else ():
+                if node.name not in done:
+                    done.add(node.name)
+                    found[node.name] = f"{reason} {until}"
+                    left |= dict.fromkeys(node.outputs().values(), reason)
+        self.lineage = found
 
     def place(self, components: dict[str, Component], nodes: Iterable[str]) -> None:
         """Set the components of the application; only those of *nodes* differ from the previous ones."""
@@ -373,6 +405,27 @@ class Deployment:
                 inputs = component.node.inputs().values()
                 todo += [node.name for name in inputs for node, _ in self.mesh.producers(name)]
         return found
+
+
+def _given(node: Node) -> str:
+    """Return how a node gets its state otherwise than by its input; or nothing."""
+    return "its state was given" if node.memento is not None else "it lost another state" if node.lose_state else ""
+
+
+def _altered(changes: Difference) -> Iterator[tuple[str, str]]:
+    """Yield the channels that carry other items after a change, each with what was different before."""
+
+    def form(node: Node) -> Any:
+        return node.slet, dict(node.settings), dict(node.ports), node.policy, _given(node)
+
+    nodes = [*changes.added, *changes.removed]
+    nodes += [one for old, new in changes.changed if form(old) != form(new) for one in (old, new)]
+    for node in nodes:
+        for channel in node.outputs().values():
+            yield channel, f"{node.name} pushed other items into {channel!r}"
+    for old, new in changes.channels_changed:
+        if dict(old.settings) != dict(new.settings) or new.close_windows:
+            yield new.name, f"the {new.kind} {new.name!r} had other settings"
 
 
 def _check(components: Iterable[Component], phase: str) -> None:

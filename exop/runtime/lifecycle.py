@@ -79,9 +79,9 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
 }
 
 
-def refused(component: str, state: State, event: Event) -> LifecycleError:
-    """Return the error for an event that the state of a component does not allow."""
-    allowed = ", ".join(other for other in Event if (state, other) in TRANSITIONS) or "nothing"
+def refused(component: str, state: State, event: Event, allowed: str = "") -> LifecycleError:
+    """Return the error for an event that is not allowed: by default, which ones the state of the component allows."""
+    allowed = allowed or ", ".join(other for other in Event if (state, other) in TRANSITIONS) or "nothing"
     return LifecycleError(component=component, state=str(state), event=str(event), allowed=allowed)
 
 
@@ -305,14 +305,9 @@ class Lifecycle(Owner):
         if self.instance is not None and overrides(type(self.instance), "proceed"):
             self.instance.proceed()
 
-    @property
-    def reports_figures(self) -> bool:
-        """Whether the slet defines `metrics()`, and has an instance."""
-        return self.instance is not None and overrides(type(self.instance), "metrics")
-
     def own_figures(self) -> dict[str, Any]:
         """Return the latest result of the slet's `metrics()`, with a note if the call raises or does not return."""
-        if not self.reports_figures:
+        if self.instance is None or not overrides(type(self.instance), "metrics"):
             return {}
         with self._turn:
             asking = self._asking

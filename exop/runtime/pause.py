@@ -127,9 +127,8 @@ class Pause:
         """Park one driver after the other, upstream first: each one first processes what those before it have sent."""
         for driver in self.drivers:
             self.close([driver])
-            if self._late(driver) and not self._waited(lambda driver=driver: not self._late(driver)):  # type: ignore[misc]
+            if not self.wait(lambda driver=driver: not self._late(driver)):  # type: ignore[misc]
                 raise self._too_late()
-        check_interrupt()
 
     def wait_parked(self) -> None:
         """Wait until all closed drivers are parked."""
@@ -151,14 +150,12 @@ class Pause:
 
         Raise `KeyboardInterrupt` if an interrupt requests that the change be abandoned.
         """
-        found = ready() or self._waited(ready, timeout)
+        if not (found := ready()):
+            with woken(self.wake), self._news:
+                self._news.wait_for(lambda: ready() or interrupted(), self.timeout if timeout is None else timeout)
+                found = ready()
         check_interrupt()
         return found
-
-    def _waited(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        with woken(self.wake), self._news:
-            self._news.wait_for(lambda: ready() or interrupted(), self.timeout if timeout is None else timeout)
-            return ready()
 
     def run(self, *actions: Callable[[], None]) -> None:
         """Run *actions* in the thread of the last driver that parks; then open all drivers."""

@@ -14,18 +14,7 @@ from exop.model.slets.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.dataflow.batches import to_items
-from exop.runtime.dataflow.entry import (
-    NOWHERE,
-    Entry,
-    InFlight,
-    Method,
-    Packet,
-    Step,
-    Unwind,
-    count_items,
-    method_for,
-    unpacked,
-)
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Packet, count_items, method_for, unpacked
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.source import EngineDriver, Puller
 
@@ -60,17 +49,12 @@ class BufferedOutput(OutputPort[Any]):
         """Report a failure downstream of this port."""
         self._fail(error)
 
-    def unsent(self) -> list[Step]:
+    def unsent(self) -> list[tuple[Entry, Method, Any]]:
         """Take out and count the stored items."""
         pushed, self.pushed = self.pushed, []
         for method, payload in pushed:
             self.rows += count_items(method, payload)
         return [(self.entry, method, payload) for method, payload in pushed]
-
-    def given(self, item: Any) -> InFlight:
-        """Count an item that another driver will send, and return it as an in-flight item."""
-        self.rows += 1
-        return InFlight(self.entry, "push", item)
 
 
 class DrivenOutput(OutputPort[Any]):
@@ -315,9 +299,4 @@ class PulledInput(InputPort[Any]):
         if shown:
             items.append(mark)
         self.ended = self.ended or isinstance(mark, EndOfStream)
-        try:
-            self._seen(self.spec.name, mark)
-        except Unwind as unwound:  # must not be raised through the slet that pulls
-            if self.driver is None:
-                raise
-            self.driver.unwound(unwound)
+        self._seen(self.spec.name, mark)

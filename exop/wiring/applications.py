@@ -8,18 +8,10 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import (
-    CheckpointError,
-    ExopError,
-    LastCheckpointFailed,
-    LifecycleError,
-    PlanError,
-    StateError,
-    StillOpening,
-    UnknownName,
-)
+from exop.errors import CheckpointError, ExopError, PlanError, StateError, StillOpening, UnknownName
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.diff import difference
@@ -171,7 +163,7 @@ class Applications:
         try:
             if known is not None:
                 self.undeploy(known)
-            deployment = self._start(mesh, ready=self.checkpoints.begin, timeout=timeout)
+            deployment = self.deploy(mesh, ready=self.checkpoints.begin, timeout=timeout)
         except BaseException:
             self.checkpoints.stop(mesh.name)
             self.deployed.pop(mesh.name, None)
@@ -187,7 +179,7 @@ class Applications:
             self.undeploy(known)
         self.checkpoints.stop(mesh.name)
         self.fragments.add(mesh.name)
-        return self._start(mesh.at(known.mesh.revision if known is not None else 0))
+        return self.deploy(mesh.at(known.mesh.revision if known is not None else 0))
 
     def recover(self, mesh: Mesh, snapshot: Snapshot, stored: StoredApplication) -> str:
         """Start an application from its last checkpoint, which is of *mesh*; if that fails, the checkpoint is kept.
@@ -208,7 +200,7 @@ class Applications:
             with self.changes.turn(mesh.name):
                 running = resolved(mesh.at(revision), self._catalog.slets, durable=True)
                 check_durable(running, has_state=True)
-                deployment = self._start(running, snapshot, ready=self.checkpoints.tell)
+                deployment = self.deploy(running, snapshot, ready=self.checkpoints.tell)
                 self._note(deployment)  # it is stored already, unless by another release; a change made again stays
                 self.checkpoints.start(deployment)
             if again:
@@ -237,8 +229,7 @@ class Applications:
                 raise refused(component.name, component.status, Event.RESUME)
             if component.tie is not None and component.tie.failure is not None:
                 cure = "a replacement or a changed setting (`exop configure`), which starts its engine again"
-                facts = {"component": component.name, "state": str(component.status), "event": str(Event.RESUME)}
-                raise LifecycleError(**facts, allowed=cure) from component.tie.failure
+                raise refused(component.name, component.status, Event.RESUME, cure) from component.tie.failure
             component.resume()
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
@@ -257,7 +248,7 @@ class Applications:
         problem: ExopError | None = None
         try:
             self.checkpoints.last(deployment, timeout, removed=True)
-        except LastCheckpointFailed as unwritten:
+        except CheckpointError as unwritten:
             problem = unwritten
         with self._turn:
             if self.deployed.get(application) is not deployment:  # another thread removes it
@@ -304,9 +295,7 @@ class Applications:
             self._closings += 1
         self._manager.user.abandon(phase="opening")
         for deployment in list(self.deployed.values()):
-            if not self.checkpoints.last(deployment, LEAVING):
-                problem = "the last checkpoint failed; the next start goes on from the one before"
-                logger("exop.wiring").error(problem, application=deployment.name)
+            self.checkpoints.last(deployment, LEAVING)
         with self._turn:
             deployments = list(self.deployed.values())
             self.deployed.clear()
@@ -324,14 +313,14 @@ class Applications:
         """Create, connect, open and start everything; the sources start when every slet is ready.
 
         Each slet has *timeout* seconds to be made, and as many to open; it goes on from its state in *snapshot*.
-        *ready* is called when everything is open, and no item moves yet. The caller takes the deployment out of
-        `manager.opening`.
+        *ready* is called when everything is open, and no item moves yet. The end of the application is stored even if
+        no caller waits for it.
         """
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, home=self._host)
         check_channels(mesh, self._manager.kinds)
         self.check_hosts((*mesh.nodes.values(), *mesh.channels.values()))
-        deployment = Deployment(mesh)
+        deployment, closings = Deployment(mesh), self._closings
         deployment.is_fragment = mesh.name in self.fragments
         with ExitStack() as undo:
             self._create(deployment, timeout, undo)
@@ -353,7 +342,21 @@ class Applications:
             if ready is not None:
                 ready(deployment)
             deployment.start()
+            with self._turn:
+                if self._closings != closings:
+                    raise PlanError(f"the platform was closed while {mesh.name} was opened")
+                self.deployed[mesh.name] = deployment
             undo.pop_all()
+        self._manager.opening.pop(mesh.name, None)
+
+        def note_end() -> None:  # the next platform starts a durable application at its end
+            if deployment.mesh.durable is None:
+                self._set_inactive(mesh.name)
+
+        deployment.over = note_end
+        follow_updates(deployment, self._wiring, self._note)
+        deployment.check_finished()
+        self.lost.pop(mesh.name, None)
         return deployment
 
     def undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
@@ -402,28 +405,6 @@ class Applications:
         known = self.deployed.get(application)
         return known is not None and not known.finished.is_set()
 
-    def _start(self, mesh: Mesh, snapshot: Snapshot | None = None, **how: Any) -> Deployment:
-        """Deploy a mesh and keep it; its end is stored even if no caller waits for it."""
-        closings = self._closings
-        deployment = self.deploy(mesh, snapshot, **how)
-        with self._turn:
-            if self._closings != closings:
-                self._manager.opening.pop(deployment.name, None)
-                self.undeploy(deployment)
-                raise PlanError(f"the platform was closed while {deployment.name} was opened")
-            self.deployed[deployment.name] = deployment
-            self._manager.opening.pop(deployment.name, None)
-
-        def note_end() -> None:  # the next platform starts a durable application at its end
-            if deployment.mesh.durable is None:
-                self._set_inactive(deployment.name)
-
-        deployment.over = note_end
-        follow_updates(deployment, self._wiring, self._note)
-        deployment.check_finished()
-        self.lost.pop(mesh.name, None)
-        return deployment
-
     def changed(self, deployment: Deployment) -> StateError | None:
         """Store a committed change; return the error if that is impossible now."""
         self._unmade.discard(deployment.name)
@@ -453,14 +434,13 @@ class Applications:
 
     def _hold(self, deployment: Deployment, component: Component, error: Exception) -> None:
         """Suspend a slet whose call was abandoned, until it is replaced or resumed."""
+        fail = partial(component.fail_until_resumed, error)
         with deployment.changing:  # no other change binds the node
             if deployment.components.get(component.node.name) is component:
                 try:
-                    self._wiring.rebind(
-                        deployment, lambda: component.fail_until_resumed(error), nodes=[component.node.name]
-                    )
+                    self._wiring.rebind(deployment, fail, nodes=[component.node.name])
                 except PlanError:  # a driver does not park: items enter until the node is bound the next time
-                    component.fail_until_resumed(error)
+                    fail()
 
 
 def _tried(step: Step, running: Deployment) -> Step:

@@ -129,11 +129,7 @@ class WiringController:
         return replace(last, leaner=tuple(regions[:-1]))
 
     def bind(
-        self,
-        deployment: Deployment,
-        region: Region,
-        continued: Collection[str] = (),
-        coming: Collection[str] = (),
+        self, deployment: Deployment, region: Region, continued: Collection[str] = (), coming: Collection[str] = ()
     ) -> Complete:
         """Compile a region and bind it, while the drivers that run it are parked, or not started yet.
 
@@ -252,11 +248,9 @@ class EndOfCycle:
     def __call__(self) -> Callable[[], None] | None:
         """Return the function that ends the cycle, if it has come to its end."""
         with self._turn:
-            if self._done or any(feeder.status is not State.ENDED for feeder in self._feeders):
-                return None
-            if any(port not in component.ended for component, port in self._entered):
-                return None
-            if all(member.status is State.ENDED for member in self._members):
+            fed = any(feeder.status is not State.ENDED for feeder in self._feeders)
+            fed = fed or any(port not in component.ended for component, port in self._entered)
+            if self._done or fed or all(member.status is State.ENDED for member in self._members):
                 return None
             if not self._is_quiet():  # an engine may come to rest without an item that wakes a driver
                 self._deployment.awaits_rest = True
@@ -269,13 +263,10 @@ class EndOfCycle:
         queues = [one for name in self._queues if isinstance(one := inserted.get(name) or channels.get(name), Buffered)]
         drivers = {driver for member in self._members for driver in (member.driver, member.runner)}
         before = [queue.cursor for queue in queues]
-        if any(queue.entries for queue in queues):
-            return False
-        if any(driver.busy or driver.filled for driver in drivers - {current_driver()} if driver is not None):
-            return False
-        if any(feeder.runner is not None and feeder.runner.filled for feeder in self._feeders):
-            return False
-        if any(member.resting for member in self._members):
+        moving = (driver.busy or driver.filled for driver in drivers - {current_driver()} if driver is not None)
+        fed = (feeder.runner is not None and feeder.runner.filled for feeder in self._feeders)
+        resting = (member.resting for member in self._members)
+        if any(queue.entries for queue in queues) or any(moving) or any(fed) or any(resting):
             return False
         return before == [queue.cursor for queue in queues] and not any(queue.entries for queue in queues)
 

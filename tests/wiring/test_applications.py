@@ -11,7 +11,6 @@ from exop.errors import PlanError, StateError
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.store import Store
-from exop.wiring import Applications
 
 #: Longest wait for another thread, in seconds.
 PATIENCE = 60.0
@@ -67,23 +66,22 @@ def test_a_change_that_is_settled_while_its_application_is_removed_begins_no_che
 
 def test_a_platform_that_is_closed_while_an_application_is_opened_leaves_it_undeployed(tmp_path: Path) -> None:
     """Whether it is new, goes on from its checkpoint, or has just been opened when the platform is closed."""
-    deploy = Applications.deploy
+    start = Deployment.start
 
-    def closed_in_between(self: Applications, *given: Any, **named: Any) -> Deployment:
-        made = deploy(self, *given, **named)
+    def closed_in_between(self: Deployment) -> None:
+        start(self)
         platform._applications.close()
-        return made
 
     app = Application("numbers")
     app.durable(every=60)
     app.add("sink", "stock:show", item=app.add("numbers", "stock:count_up", to=3))
     with Platform(state=tmp_path, control=False) as platform:
-        with mock.patch.object(Applications, "deploy", closed_in_between), pytest.raises(PlanError, match="was closed"):
+        with mock.patch.object(Deployment, "start", closed_in_between), pytest.raises(PlanError, match="was closed"):
             platform.apply(app.build())
         assert platform.applications() == []
         platform.apply(app.build())
     platform = Platform(state=tmp_path, control=False)
-    with mock.patch.object(Applications, "deploy", closed_in_between), platform:
+    with mock.patch.object(Deployment, "start", closed_in_between), platform:
         assert platform.applications() == []
 
 

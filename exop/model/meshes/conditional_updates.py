@@ -251,6 +251,12 @@ def item_names(channel: str, carried: PortType) -> ConditionNames:
     return ConditionNames(channel, dict.fromkeys(names, carried))
 
 
+def next_condition(place: Node | ChannelSpec, carried: PortType) -> Condition:
+    """Return the condition of the first pending update of a node, or of a channel, the items of which are *carried*."""
+    names = node_names(place.name, place.slet) if isinstance(place, Node) else item_names(place.name, carried)
+    return read_condition(place.pending[0].when, names)
+
+
 def conditional_update(
     node: Node, when: str, settings: Mapping[str, Any], types: Mapping[str, PortType] = MappingProxyType({})
 ) -> ConditionalUpdate:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from exop.model.items import CONTROL
+from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.dataflow.entry import Entry, InFlight
 
 if TYPE_CHECKING:
@@ -85,6 +85,10 @@ class Inlets:
             except RuntimeError:  # the inlet was changed while it was read
                 continue
         return []
+
+    def ends_at(self, endpoint: str) -> bool:
+        """Whether the end of a stream waits before an endpoint."""
+        return any(isinstance(one.payload, EndOfStream) for one in self.at(endpoint))
 
     def keep(self, driver: Driver, left: Iterable[InFlight]) -> None:
         """Insert items that *driver* has not passed on, in order, before all other items that wait for it."""

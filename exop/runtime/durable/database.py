@@ -175,23 +175,21 @@ class Database:
             raise StateError(f"{self.path} could not be read: {problem}; {_RESTORE}, or {ANOTHER}") from problem
 
     @contextmanager
-    def transaction(
-        self, *applications: str, forget: bool = False, sealed: bool = True
-    ) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *names: str, forget: bool = False, sealed: bool = True) -> Iterator[sqlite3.Connection]:
         """Change rows of applications, or other rows, in one transaction: all changes are committed, or none.
 
         Damaged rows remain unchanged unless *forget* is set. A transaction that is not *sealed* gets no number: no
         digest covers its rows, on which no start depends.
         """
         with self._turn:
-            for application in applications:
-                if application in self.damaged and not forget:
-                    raise StateError(self.damaged[application])
+            for name in names:
+                if name in self.damaged and not forget:
+                    raise StateError(self.damaged[name])
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
                 yield self.connection
                 if sealed:
-                    generation = seal(self.connection, self._noted, *applications)
+                    generation = seal(self.connection, self._noted, *names)
                     failpoint("generation-written")
                 self.connection.execute("COMMIT")
             except BaseException as problem:
@@ -210,8 +208,8 @@ class Database:
                 except OSError as error:  # a start cannot tell a loss of this transaction from a crash then
                     path = str(self._noted.path)
                     logger("exop.runtime").error("the generation file was not written", path=path, error=str(error))
-            for application in applications:
-                self.damaged.pop(application, None)
+            for name in names:
+                self.damaged.pop(name, None)
 
     def close(self) -> None:
         """Close the connection."""

@@ -11,7 +11,6 @@ from weakref import WeakSet
 from exop.errors import CheckpointError, ExopError, LastCheckpointFailed, NotCommitted
 from exop.logs import logger
 from exop.runtime.deployment import Deployment
-from exop.runtime.pause import PATIENCE
 
 if TYPE_CHECKING:
     from exop.runtime.durable.checkpointer import Checkpointer, Hold
@@ -80,8 +79,10 @@ class Durability:
         name = deployment.name
         if deployment.mesh.durable is not None:
             self.tell(deployment)
-            self.start(deployment)
-            self._take(self.takers.get(name))
+            if (taker := self.taker(deployment)) is not None:
+                taker.start()
+                with suppress(ExopError):  # the log and the status show it
+                    taker.take()
         else:
             if name in self.takers:
                 self.tell(deployment)
@@ -99,8 +100,8 @@ class Durability:
             with last_checkpoint(application, taker):
                 taker.take()
 
-    def last(self, deployment: Deployment, seconds: float, *, removed: bool = False) -> bool:
-        """Take the last checkpoint of an application within so many seconds; `False` if that fails. No item moves then.
+    def last(self, deployment: Deployment, seconds: float, *, removed: bool = False) -> None:
+        """Take the last checkpoint of an application within so many seconds, or log that it failed; no item moves then.
 
         One that is *removed* takes none: its sinks emit what they hold back.
 
@@ -110,27 +111,23 @@ class Durability:
         with self._lock:
             self._over.add(deployment)
             taker = self.takers.pop(deployment.name, None)
-        if taker is not None:
-            taker.stop()
-            if not removed:
-                return self._take(taker, seconds, last=True)
+        if taker is None:
+            return
+        taker.stop()
+        if removed:
             with last_checkpoint(deployment.name, taker, removed=True):
                 taker.put_out(seconds)
-        return True
+            return
+        try:
+            taker.take(seconds, last=True)
+        except ExopError:
+            problem = "the last checkpoint failed; the next start goes on from the one before"
+            logger("exop.checkpoints").error(problem, application=deployment.name)
 
     def stop(self, application: str) -> None:
         """Stop taking checkpoints of an application."""
         if (taker := self.takers.pop(application, None)) is not None:
             taker.stop()
-
-    @staticmethod
-    def _take(taker: Checkpointer | None, seconds: float = PATIENCE, *, last: bool = False) -> bool:
-        """Take a checkpoint, if there is a checkpointer; `False` if that fails, which the log and the status show."""
-        with suppress(ExopError):
-            if taker is not None:
-                taker.take(seconds, last=last)
-            return True
-        return False
 
     def taker(self, deployment: Deployment) -> Checkpointer | None:
         """The checkpointer of a durable application; `None` also if it is removed or closed."""

@@ -58,11 +58,15 @@ class EngineJournal(Tie):
     def take(self, port: str, payload: Any) -> Any | None:
         """Append the part of a payload that is not yet in the log, and return that part."""
         log, size, first = self._logs[port], self._size(port, payload), self.arrived(port)
-        known = min(log.end - first, size)
+        end = log.end
+        known = min(end - first, size)
         fresh = None if known >= size else payload if known <= 0 else cut(payload, known, size)
         if fresh is not None:
             log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
         self._arrived[port] = first + size
+        if first < end <= first + size:  # not earlier: waking a thread for each event would slow the stream
+            with self._changed:
+                self._changed.notify_all()
         return fresh
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -126,10 +130,14 @@ class EngineJournal(Tie):
         return True
 
     def hold(self, timeout: float | None = None) -> bool:
-        """Make later batches wait until `release`; return `False` if one is still emitted after *timeout* seconds."""
+        """Make later batches wait until `release`, and wait until the emitted output is sent.
+
+        Return `False` if that takes longer than *timeout* seconds.
+        """
         with self._changed:
             self.held = True
-            return self._changed.wait_for(lambda: not self._emitting, timeout)
+            emitted = self._changed.wait_for(lambda: not self._emitting, timeout)
+        return emitted and self.settle(timeout)
 
     def release(self) -> None:
         """Emit the batches that wait, and later ones."""
@@ -246,21 +254,11 @@ class DiskJournal(EngineJournal):
         for log in self._disks.values():
             log.close()
 
-    def take(self, port: str, payload: Any) -> Any | None:
-        """Append the part of a payload that is not yet in the log, and return that part."""
-        end, first = self._logs[port].end, self.arrived(port)
-        fresh = super().take(port, payload)
-        if first < end <= self.arrived(port):  # not earlier: waking a thread for each event would slow the stream
-            with self._changed:
-                self._changed.notify_all()
-        return fresh
-
     def caught_up(self, timeout: float) -> bool:
         """Wait until the upstream has sent again all events that the engine took before a crash."""
         with self._changed:
-            return self._changed.wait_for(
-                lambda: all(self.arrived(port) >= self._logs[port].end for port in self._forms), timeout
-            )
+            logs = [(port, self._logs[port]) for port in self._forms]
+            return self._changed.wait_for(lambda: all(self.arrived(port) >= log.end for port, log in logs), timeout)
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Return the payloads of *port* from event number *start* on, each with the number of its first event.
@@ -305,10 +303,6 @@ class DiskJournal(EngineJournal):
         """Drop the events before *event*, which the engine has committed, from the log."""
         failpoint("engine-commit-after")
         self._logs[port].trim(min(event, self.arrived(port)))
-
-    def hold(self, timeout: float | None = None) -> bool:
-        """Make later batches wait, and wait until all emitted output is sent."""
-        return super().hold(timeout) and self.settle(timeout)
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until all emitted output is sent; return `False` after *timeout* seconds."""

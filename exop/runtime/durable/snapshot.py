@@ -6,13 +6,13 @@ deployment before any item moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, NotStorable, StoredStateError
-from exop.model.items import EndOfStream, Window
+from exop.model.items import Window
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
@@ -98,10 +98,8 @@ def capture(
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
     for (kind, name), state in held.items():
         if call is not None:
-            owner = (
-                components.get(name) if kind == "node" else owners.get(name.removeprefix("-> ").partition(" -> ")[0])
-            )
-            call.component = owner or call.component
+            known: Mapping[str, Owner] = components if kind == "node" else owners
+            call.component = known.get(name.removeprefix("-> ").partition(" -> ")[0], call.component)
         parts[kind, name] = _encoded(kind, name, state)
     return Snapshot(application, revision, topology, dict(deployment.reasons), parts)
 
@@ -215,11 +213,7 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
 
 def _note_ends(deployment: Deployment, name: str, merge: ControlMerge) -> None:
     """Record the ends of producers that came to a channel in the cut of which the checkpoint is; send what is due."""
-    components = deployment.components
-
-    def ends_at(endpoint: str) -> bool:
-        return any(isinstance(one.payload, EndOfStream) for one in deployment.inlets.at(endpoint))
-
+    components, ends_at = deployment.components, deployment.inlets.ends_at
     over = [f"{node.name}.{port}" for node, port in deployment.mesh.producers(name) if components[node.name].over]
     merge.note_ended(output for output in over if not ends_at(output))
     if not ends_at(entry := f"channel {name}"):
@@ -256,13 +250,11 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
         component.driver.restore(held["hand"])
 
 
-def _restored_work(deployment: Deployment, held: Work) -> list[InFlight]:
-    found = []
+def _restored_work(deployment: Deployment, held: Work) -> Iterator[InFlight]:
     for place, method, payload in held:
         if place not in deployment.entries:
             raise _strange(deployment, f"{place!r}, to which an item is on its way,")
-        found.append(InFlight(deployment.entries[place], method, _found(deployment, payload)))
-    return found
+        yield InFlight(deployment.entries[place], method, _found(deployment, payload))
 
 
 def _found(deployment: Deployment, payload: Any) -> Any:

@@ -233,9 +233,8 @@ class UserCalls:
         Without *phase*, the application is being removed: the method waits for a call that is about to return.
         """
         for one in self._calls.copy():
-            if application in (None, one.component.application) and phase in (None, one.phase):
-                if phase is None and one.wait(LAST):
-                    continue
+            asked = application in (None, one.component.application) and phase in (None, one.phase)
+            if asked and not (phase is None and one.wait(LAST)):
                 one.abandon(reason or f"it is given up, because {one.component.application} is removed")
 
     def plain(self, application: str | None = None) -> list[dict[str, Any]]:

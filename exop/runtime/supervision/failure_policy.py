@@ -383,11 +383,9 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"could not be stored; list them by `exop item list`, and push the items again from their source"
             )
         work, pulled = list[InFlight](), component.pulled.keys()
+        pushed = component.node.ports.keys() - pulled
         for letter in letters:
-            lost = (
-                {letter.port} - (component.node.ports.keys() - pulled) if letter.port else letter.item.keys() - pulled
-            )
-            if lost:
+            if lost := {letter.port} - pushed if letter.port else letter.item.keys() - pulled:
                 raise PlanError(
                     f"a dead letter of {deployment.name}.{node} is from the port {min(lost)!r}, which is not connected "
                     f"any more, or takes its items in another way; connect such a port, or use `exop item export`"
@@ -434,14 +432,15 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
 
     If there is none, or the channel has refused the letter, store the item with the current memento.
     """
-    if component.aside is not None and not component.has_ended and port != DEAD:
+    if (aside := component.aside) is not None and not component.has_ended and port != DEAD:
         place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
         letter = DeadLetter(*place, item, error_text(error), trace, time.time())
         driver = current_driver()
         if driver in (None, component.runner):
-            component.aside.push(letter)
+            aside.push(letter)
         else:  # a channel has refused the item from the driver of a queue downstream: the slet's driver sends it
-            driver.inlets.post([component.aside.given(letter)])
+            aside.rows += 1
+            driver.inlets.post([InFlight(aside.entry, "push", letter)])
         return
     dead, most = component.trouble.dead, component.node.letters
     if len(dead) >= most and not dead.dropped:

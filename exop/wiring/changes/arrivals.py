@@ -178,11 +178,9 @@ class Arrival:
     def work(self, component: Component, side: Literal["inputs", "outputs"]) -> list[InFlight]:
         """Return the items that have waited at the ports of one side."""
         name, to = component.node.name, component.to
-        waiting: list[tuple[str, Method, Any]] = [*self._held.get("unprocessed", ()), *self._held["waiting"]]
+        held: list[tuple[str, Method, Any]] = [*self._held.get("unprocessed", ()), *self._held["waiting"]]
         ports = {port.name for port in getattr(component.spec, side)}
-        return [
-            InFlight(to.get(port) or placeholder(f"{name}.{port}"), *work) for port, *work in waiting if port in ports
-        ]
+        return [InFlight(to.get(port) or placeholder(f"{name}.{port}"), *work) for port, *work in held if port in ports]
 
 
 class MoveCost(TypedDict):

@@ -37,18 +37,10 @@ from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import error_text
 from exop.wiring.changes.channels import Undo, settle_channels, undo_all
 from exop.wiring.changes.conditional_updates import caught_up, remembered, settle_updates
-from exop.wiring.changes.drain import (
-    Drain,
-    check_ends,
-    check_engine_ports,
-    check_inlets,
-    hand_over_input,
-    move_contents,
-    peek_unsent,
-)
+from exop.wiring.changes.drain import Drain, check_ends, hand_over_input, move_contents, peek_unsent
 from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import Successors, discard, retire
+from exop.wiring.changes.successors import Successors, discard, drives_itself, retire
 from exop.wiring.controller import WiringController
 from exop.wiring.graph import ids
 from exop.wiring.graph.binding import with_ends
@@ -174,7 +166,9 @@ class Change:
         self._undo.append(partial(setattr, self.deployment, "leaving", []))
         self.deployment.leaving = [self.deployment.channels[one.name] for one in self.plan.changes.channels_removed]
         open_late = partial(self._successors.open_late, pause)
-        Drain(pause, self._old, region, open_late, self._undo, self.handed_over, self.departing).stage()
+        old, undo = self._old, self._undo
+        self._drain = Drain(pause, old, region, open_late, undo, self.handed_over, self.departing)
+        self._drain.stage()
 
     def channel(self, name: str) -> Channel:
         """Return a channel that the change removes, or else one that is there; between the cut and the commit."""
@@ -197,7 +191,8 @@ class Change:
         with self._turn:
             component = self._successors.made[node]
             arrival.adopt(component, f"the memento of {self.name}.{node}, which comes from another host", self.timeout)
-            self._successors.enter_late(node)
+            if drives_itself(component.node):  # it has waited for its memento
+                component.enter(self.plan.timeout)
             self._arrivals[node] = arrival
 
     def land(self, posted: Iterable[InFlight], taken: Iterable[tuple[Buffered, list[Waiting]]]) -> None:
@@ -298,10 +293,10 @@ class Change:
 
     def _cut(self) -> None:
         """Hand over and bind while the drivers are parked; items stay where they wait."""
-        old, region, undo, drivers = self._old, self._region, self._undo_cut, self.pause.drivers
+        region, undo, drivers = self._region, self._undo_cut, self.pause.drivers
         try:
-            check_inlets(self.deployment.inlets, drivers, region, self.leaves)
-            check_engine_ports(old, self._successors.made)
+            self._drain.check_inlets(self.leaves)
+            self._drain.check_engine_ports(self._successors.made)
             for look in self.before_cut:
                 look()
             self._successors.states |= {node: one.take_over(undo) for node, one in self.followers.ready.items()}

@@ -47,12 +47,9 @@ def renewed(plan: Plan, deployment: Deployment) -> Plan:
     if running.revision == plan.before.revision:
         return plan
     made = make_plan(running, after)
-    known = {(step.verb, step.node): step for step in plan.steps}
-    # The rest of a step, above all how its state is handed over, still holds.
-    steps = [
-        replace(known.get((step.verb, step.node), step), before=step.before, after=step.after, text=step.text)
-        for step in made.steps
-    ]
+    # How a state is handed over still holds.
+    known = {(step.verb, step.node): step.state for step in plan.steps}
+    steps = [replace(step, state=known.get((step.verb, step.node), step.state)) for step in made.steps]
     return replace(plan, before=made.before, after=after, steps=tuple(steps), changes=made.changes)
 
 

@@ -185,6 +185,58 @@ class Drain:
                 component.tie.hold(self.pause.timeout)
         self.stopped(component)
 
+    def check_inlets(self, leaves: Callable[[str], bool]) -> None:
+        """Raise `PlanError` if the change removes an endpoint where work of the drivers, which are parked, waits.
+
+        Only a node that cannot take items is removed with the work that waits for it. What waits at an endpoint that
+        *leaves* for another host goes along.
+        """
+        before, after = self.region.before.graph, self.region.after.graph
+        sharing = {edge.name for edges in self.region.regrouped.values() for edge in edges}
+        for driver, work in self.pause.deployment.inlets.waiting(self.pause.drivers):
+            channel, port = ids.channel_of_endpoint(work.entry.endpoint), ids.port_of_endpoint(work.entry.endpoint)
+            node, end = node_at(port, before.nodes)
+            if channel and port:  # a window; its port may leave the channel only with its slet
+                lost = node in after.nodes and all(edge.name != port for edge in after.consumers.get(channel, ()))
+            elif channel:
+                readers = before.consumers.get(channel, ())
+                lost = channel not in after.channels and any(edge.node in after.nodes for edge in readers)
+            else:  # work at an output goes to the endpoints behind it
+                stays = node in after.nodes
+                one = before.nodes[node].component if node in before.nodes and not stays else None
+                now = after.nodes[node].component.spec.ports.get(end) if stays else None
+                lost = stays and now is None  # a member of a family goes
+                lost |= one is not None and one.spec.ports[end].direction == "in" and not one.blocked
+                if now is not None and now.pulled:  # it takes from its queue
+                    raise PlanError(
+                        f"an item waits in front of {work.entry.endpoint}, and the successor of {node} pulls its items "
+                        f"from a queue; repair or resume {node} first, in a change of its own, and replace it then"
+                    )
+            if port in sharing:
+                raise PlanError(
+                    f"an item waits in front of {port}, and partitions of {node} move to other slets of its group "
+                    f"({driver.held_by or driver.name}); repair or resume that first"
+                )
+            if lost and not leaves(work.entry.endpoint):
+                raise PlanError(
+                    f"an item is on its way to {work.entry.endpoint}, which would be removed, and cannot go on "
+                    f"({driver.held_by or driver.name}); repair or resume that first"
+                )
+
+    def check_engine_ports(self, successors: Mapping[str, Component]) -> None:
+        """Raise `PlanError` if the successor of an engine lacks a port with input that the engine has not processed."""
+        for component in self.old:
+            successor = successors.get(component.node.name)
+            if component.tie is None or successor is None:
+                continue
+            ports = {port.name for port in successor.spec.inputs if not port.pulled}
+            for port in component.spec.inputs:
+                if port.name not in ports and next(component.tie.events(port.name), None) is not None:
+                    raise PlanError(
+                        f"{component.node.name} has not processed all its input at {port.name!r}, and its successor "
+                        f"has no such port; let it finish first, or replace it by a slet with this port"
+                    )
+
 
 def _has_port(graph: WiringGraph, edge: Edge) -> bool:
     """Whether the node of a port is there and has it: a member of a port family may go alone."""
@@ -244,60 +296,6 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         late = driver.held_by or f"not within {pause.timeout:g} s{call.whereabouts()}"
         why = late if call.abandoned else error_text(error)
         raise PlanError(f"{component.node.name} has not quiesced: {why}") from error
-
-
-def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region, leaves: Callable[[str], bool]) -> None:
-    """Raise `PlanError` if a change removes an endpoint where work of *drivers*, which are parked, waits.
-
-    Only a node that cannot take items is removed with the work that waits for it. What waits at an endpoint that
-    *leaves* for another host goes along.
-    """
-    before, after = region.before.graph, region.after.graph
-    sharing = {edge.name for edges in region.regrouped.values() for edge in edges}
-    for driver, work in inlets.waiting(drivers):
-        channel, port = ids.channel_of_endpoint(work.entry.endpoint), ids.port_of_endpoint(work.entry.endpoint)
-        node, end = node_at(port, before.nodes)
-        if channel and port:  # a window; its port may leave the channel only with its slet
-            lost = node in after.nodes and all(edge.name != port for edge in after.consumers.get(channel, ()))
-        elif channel:
-            readers = before.consumers.get(channel, ())
-            lost = channel not in after.channels and any(edge.node in after.nodes for edge in readers)
-        else:  # work at an output goes to the endpoints behind it
-            stays = node in after.nodes
-            one = before.nodes[node].component if node in before.nodes and not stays else None
-            now = after.nodes[node].component.spec.ports.get(end) if stays else None
-            lost = stays and now is None  # a member of a family goes
-            lost |= one is not None and one.spec.ports[end].direction == "in" and not one.blocked
-            if now is not None and now.pulled:  # it takes from its queue
-                raise PlanError(
-                    f"an item waits in front of {work.entry.endpoint}, and the successor of {node} pulls its items "
-                    f"from a queue; repair or resume {node} first, in a change of its own, and replace it then"
-                )
-        if port in sharing:
-            raise PlanError(
-                f"an item waits in front of {port}, and partitions of {node} move to other slets of its group "
-                f"({driver.held_by or driver.name}); repair or resume that first"
-            )
-        if lost and not leaves(work.entry.endpoint):
-            raise PlanError(
-                f"an item is on its way to {work.entry.endpoint}, which would be removed, and cannot go on "
-                f"({driver.held_by or driver.name}); repair or resume that first"
-            )
-
-
-def check_engine_ports(old: Iterable[Component], successors: Mapping[str, Component]) -> None:
-    """Raise `PlanError` if the successor of an engine lacks a port with input that the engine has not processed."""
-    for component in old:
-        successor = successors.get(component.node.name)
-        if component.tie is None or successor is None:
-            continue
-        ports = {port.name for port in successor.spec.inputs if not port.pulled}
-        for port in component.spec.inputs:
-            if port.name not in ports and next(component.tie.events(port.name), None) is not None:
-                raise PlanError(
-                    f"{component.node.name} has not processed all its input at {port.name!r}, and its successor has "
-                    f"no such port; let it finish first, or replace it by a slet with this port"
-                )
 
 
 def unsent_output(component: Component) -> list[InFlight]:

@@ -75,9 +75,7 @@ class Changes:
             return self._make(name, self.change(plan, runs.get(name)), turn, runs)
 
     @contextmanager
-    def followed(
-        self, plans: Sequence[Plan], away: Mapping[str, MakeTrial] = NOTHING
-    ) -> Iterator[Mapping[str, Trials]]:
+    def followed(self, plans: Sequence[Plan], away: Mapping[str, MakeTrial] = NOTHING) -> Iterator[dict[str, Trials]]:
         """Let successors that are on trial, or need long to make their states, run beside the old slets.
 
         Yields the runs by application; until the block ends, these applications accept no other change. *away* makes
@@ -130,13 +128,9 @@ class Changes:
             return  # another mesh runs, perhaps that of this plan
         if (taker := self._running.checkpoints.taker(running)) is not None:
             trouble = taker.figures.trouble
-            fails = (
-                f"; warning: the last one failed, and if this one does, nothing is changed: {trouble}"
-                if trouble
-                else ""
-            )
+            end = f"; warning: the last one failed, and if this one does, nothing is changed: {trouble}" * bool(trouble)
             for node in closed_sinks(plan, running.components):
-                yield f"{node} commits what it holds: a checkpoint is taken while all drivers are parked{fails}"
+                yield f"{node} commits what it holds: a checkpoint is taken while all drivers are parked{end}"
         try:
             for node, tried, reason in _tried(plan, running):
                 if reason:
@@ -196,17 +190,13 @@ class Changes:
             raise finished(plan.after.name)
         if not plan:
             return None
-        followers = self.shadows.followers(plan, run, back)
+        found = self.shadows.followers(plan, run, back)
         if others is not None:
-            followers = Followers(
-                {**followers.ready, **others.ready}, {**followers.keep, **others.keep}, staying=others.staying
-            )
-        nodes = plan.changes.nodes
+            found = Followers({**found.ready, **others.ready}, {**found.keep, **others.keep}, staying=others.staying)
+        nodes = None if plan.before.durable is None else plan.changes.nodes
         after = without_marks(plan.after, plan.changes).at(plan.before.revision + 1)
-        check_durable(
-            after, has_state=self._running.store is not None, nodes=None if plan.before.durable is None else nodes
-        )
-        return Change(running, self._wiring, dataclasses.replace(plan, after=after), followers)
+        check_durable(after, has_state=self._running.store is not None, nodes=nodes)
+        return Change(running, self._wiring, dataclasses.replace(plan, after=after), found)
 
     def reserve(self, change: Change, turn: ExitStack, *, always: bool = False) -> Checkpointer | None:
         """Let only a change, which parks all drivers, take checkpoints until the end of *turn*; return by what.

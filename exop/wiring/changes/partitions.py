@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -21,6 +21,7 @@ from exop.model.types.evolution import changes as type_changes
 from exop.model.values.classes import package_of
 from exop.runtime.component import Component
 from exop.safe_repr import safe_repr
+from exop.wiring.changes.channels import Undo
 
 #: Seconds to inspect one key, and to move it.
 PER_KEY: Final = 0.7e-6
@@ -112,9 +113,7 @@ def _check_compatible(group: str, source: Node, target: Node) -> None:
         )
 
 
-def move_keys(
-    move: Move, before: Mapping[str, Component], after: Mapping[str, Component], undo: list[Callable[[], object]]
-) -> None:
+def move_keys(move: Move, before: Mapping[str, Component], after: Mapping[str, Component], undo: list[Undo]) -> None:
     """Move the state of keys to their new owners, while nothing is in flight in front of any member."""
     owners = [name for name, part in move.after.items() for _ in part]
     contents = {name: dict(_keyed(after[name].state)) for name in move.after}

@@ -85,7 +85,7 @@ class Successors:
     def open(self) -> None:
         """Open the components that may open while the old ones work."""
         for step in self.plan.steps:
-            late = _drives_itself(step.after) and (step.verb == "replace" or step.node in self.arriving)
+            late = drives_itself(step.after) and (step.verb == "replace" or step.node in self.arriving)
             if step.node in self.made.keys() - self.ready and not late:
                 check_interrupt()
                 self.made[step.node].enter(self.plan.timeout)
@@ -94,15 +94,10 @@ class Successors:
                     self.undo.append(rebuild.close)
                     rebuild.catch_up()
 
-    def enter_late(self, node: str) -> None:
-        """Open a source that drives itself, and has come from another host with its memento."""
-        if _drives_itself(self.made[node].node):
-            self.made[node].enter(self.plan.timeout)
-
     def open_late(self, pause: Pause, old: Component) -> None:
         """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
         step = next(one for one in self.plan.steps if one.node == old.node.name)
-        if step.state is None or old.driver is None or not (_drives_itself(step.after) or step.state.inside):
+        if step.state is None or old.driver is None or not (drives_itself(step.after) or step.state.inside):
             return
         pause.close([old.driver])
         pause.wait_parked()
@@ -112,9 +107,8 @@ class Successors:
             try:
                 successor.user.run(successor, "taking over", inherit, self.plan.patience)
             except RAISED as error:
-                problem = (
-                    f"it cannot go on with the state inside {old.spec.name}: {message(error) or error_text(error)}"
-                )
+                why = message(error) or error_text(error)
+                problem = f"it cannot go on with the state inside {old.spec.name}: {why}"
                 raise ComponentFailed(node=step.node, phase="taking over", problem=problem) from error
             return
         # It may begin at once, in a thread of its own: the old one, which goes on if the change is aborted, must not
@@ -187,7 +181,7 @@ def taken(
     return successor.user.run(successor, "taking over the state", take, seconds, interruptible=interruptible)
 
 
-def _drives_itself(node: Node | None) -> bool:
+def drives_itself(node: Node | None) -> bool:
     """Whether it is a source that may begin as soon as it is open, at the position of its memento."""
     return node is not None and node.slet.own_driver and not node.slet.inputs and node.slet.state is not None
 
@@ -223,8 +217,7 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     from exop.model.values.encoding import decode, encode, fields_of
 
     state = component.state
-    if state is None:  # a slet with a memento always has one
-        raise AssertionError(f"{component.id} has no memento")
+    assert state is not None, f"{component.id} has no memento"  # a slet with a memento always has one
     kind = type(state)
     # A bytearray would be decoded as another type.
     altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from exop.errors import PlanError
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.meshes.conditional_updates import ITEM, item_names
 from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.ports import PortType
 from exop.model.slets.relay import RELAY
@@ -21,18 +20,7 @@ from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.batches import opened
-from exop.runtime.dataflow.entry import (
-    NOWHERE,
-    Control,
-    Entry,
-    InFlight,
-    Late,
-    LateEntry,
-    Unwind,
-    method_for,
-    placeholder,
-    unpacked,
-)
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, LateEntry, Unwind, method_for, placeholder, unpacked
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
 from exop.wiring.changes.channels import tell_unpunctuated
@@ -147,7 +135,13 @@ class Compiler:
                 unwound.then(entry, "control", merge.left_over())
                 raise
 
-        return _controlled(entry, control, {"probe": lambda: _controlled(entry.probe, control, {})})
+        def controlled(inner: Entry, **late: Callable[[], Entry]) -> Entry:
+            """The same entry with this method for control items."""
+            made = LateEntry(control, {"push": lambda: inner.push, "push_batch": lambda: inner.push_batch, **late})
+            made.behind = (inner,)
+            return made
+
+        return controlled(entry, probe=lambda: controlled(entry.probe))
 
     def _merge(self, channel: str) -> ControlMerge | None:
         """The merge of a channel's producers; it stays once it is made, since it records which of them have ended."""
@@ -199,8 +193,8 @@ class Compiler:
             return entry
         carried = [edge.port.type for edge in self.graph.producers[name]]
         subject = carried[0] if len(carried) == 1 else PortType()
-        updates = log.pending[channel] = PendingUpdates(channel, log, item_names(name, subject))
-        guarded = updates.trigger(ITEM, subject, lambda: entry)
+        updates = log.pending[channel] = PendingUpdates(channel, log)
+        guarded = updates.trigger(name, subject, lambda: entry)
         return self._name(guarded, entry.endpoint) if entry.endpoint else guarded
 
     def _own_entry(self, name: str) -> Entry:
@@ -323,13 +317,6 @@ def _former_endpoints(region: Region) -> Iterator[str]:
         yield from (f"channel {name}", ids.channel_endpoint(name), f"queue {ids.input_queue(name)}")
 
 
-def _controlled(entry: Entry, control: Control, late: Late) -> Entry:
-    """The same entry with another method for control items; *late* has its probe."""
-    made = LateEntry(control, {"push": lambda: entry.push, "push_batch": lambda: entry.push_batch, **late})
-    made.behind = (entry,)
-    return made
-
-
 def _reading(entry: Entry) -> Entry:
     """The same entry, which reads the rows of references."""
     store = entry.store
@@ -360,11 +347,7 @@ class CatchUp:
 
     @classmethod
     def needed(
-        cls,
-        deployment: Deployment,
-        region: Region,
-        continued: Collection[str] = (),
-        coming: Collection[str] = (),
+        cls, deployment: Deployment, region: Region, continued: Collection[str] = (), coming: Collection[str] = ()
     ) -> CatchUp:
         """Find what a change of connections makes necessary; nothing is in flight.
 
@@ -386,7 +369,9 @@ class CatchUp:
                 found.entries.setdefault(graph.queue_before(name, edge), []).extend(entries)
         for name, edges in graph.producers.items():
             known = deployment.joined if name in deployment.merges else {}
-            found.ended[name] = over = [one for one in _ended(deployment, edges) if known.get(one) != name]
+            # The end of a producer may still wait in front of the merge.
+            ended = (one.name for one in edges if one.component.has_ended and not deployment.inlets.ends_at(one.name))
+            found.ended[name] = over = [one for one in ended if known.get(one) != name]
             merge = deployment.merges.get(name)
             if merge is None or not edges or name in coming:
                 continue
@@ -462,16 +447,6 @@ def with_ends(
         if anew and _end_is_due(deployment, graph, name, found):
             found.append(InFlight(placeholder(f"channel {name}"), "control", EndOfStream()))
     return found
-
-
-def _ended(deployment: Deployment, edges: Iterable[Edge]) -> list[str]:
-    """The producers that have ended, and whose end does not wait in front of the merge of their channel."""
-    return [
-        edge.name
-        for edge in edges
-        if edge.component.has_ended
-        and not any(isinstance(one.payload, EndOfStream) for one in deployment.inlets.at(edge.name))
-    ]
 
 
 def _end_is_due(deployment: Deployment, graph: WiringGraph, name: str, work: Iterable[InFlight] = ()) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from exop.errors import PlanError, UnknownName
+from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import HandOver
@@ -52,12 +52,9 @@ class Shadows:
         name = deployment.name
         trials = self._trials[name] = Trials(deployment, self._wiring, plan, slow, away)
         try:
-            yield trials
-        except BaseException as error:
-            trials.end(error)
-            raise
-        else:
-            trials.end()
+            with ExitStack() as ends:
+                ends.push(lambda _, error, __: trials.end(error))
+                yield trials
         finally:
             if plan.shadow is not None:
                 self._last[name] = trials.status()
@@ -70,10 +67,9 @@ class Shadows:
         ready: dict[str, Follower] = {trial.step.node: trial for trial in found if not trial.diverted}
         if back is not None:
             ready[back.node.name] = back
-        if plan.keep is None:
-            return Followers(ready)
         standby = partial(Standby.beside, seconds=plan.patience, over=self.expire)
-        return Followers(ready, {one.node: partial(standby, shares=one.node not in ready) for one in plan.replacements})
+        kept = [step.node for step in plan.replacements] if plan.keep is not None else []
+        return Followers(ready, {node: partial(standby, shares=node not in ready) for node in kept})
 
     def made(self, deployment: Deployment, plan: Plan, followers: Followers) -> None:
         """Close the standbys that a change has ended, and start those that it keeps."""
@@ -101,10 +97,8 @@ class Shadows:
 
     def rollback_plan(self, node: str, mesh: Mesh, plan: Callable[[Mesh], Plan]) -> tuple[Plan, Standby]:
         """Return the plan by which a standby takes over again, and that standby."""
-        application = mesh.name
-        if node not in mesh.nodes:
-            raise UnknownName(place=f"the application {application!r}", kind="node", name=node, known=mesh.nodes)
-        standby = self.standby(application, node)
+        mesh.node(node)  # an unknown name is refused as such
+        standby = self.standby(mesh.name, node)
         made = plan(mesh.edited({node: replace(standby.node, lose_state=True)}))
         own = HandOver("its own, current state", lambda memento: memento)
         steps = (replace(one, state=own) if one.node == node and one.state is not None else one for one in made.steps)
