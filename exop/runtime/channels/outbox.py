@@ -353,7 +353,7 @@ class Outbox(Connector):
         while self._kept and self._first + self._kept[0].events <= self._done:
             gone = self._kept.popleft()
             self._first += gone.events
-            if gone.events != 1 or size_of(gone) >= _LARGE:
+            if gone.events != 1 or gone.size >= _LARGE:
                 self._grow([gone], -1)
 
     def _note_loss(self, progress: Progress, *, ours: bool) -> None:
