@@ -43,7 +43,7 @@ class EngineJournal(Tie):
     """
 
     place: Path | None = None
-    replaying = held = _sending = False
+    replaying = held = _sending = _awaited = False
 
     def __init__(self, forms: Mapping[str, str]) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class EngineJournal(Tie):
         if fresh is not None:
             log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
         self._arrived[port] = first + size
-        if first < end <= first + size:  # not earlier: waking a thread for each event would slow the stream
+        if self._awaited or first < end <= first + size:  # waking threads for each event would slow the stream
             with self._changed:
                 self._changed.notify_all()
         return fresh
@@ -258,7 +258,11 @@ class DiskJournal(EngineJournal):
         """Wait until the upstream has sent again all events that the engine took before a crash."""
         with self._changed:
             logs = [(port, self._logs[port]) for port in self._forms]
-            return self._changed.wait_for(lambda: all(self.arrived(port) >= log.end for port, log in logs), timeout)
+            self._awaited = True  # first: an event that is in a log already may count as arrived only afterwards
+            try:
+                return self._changed.wait_for(lambda: all(self.arrived(port) >= log.end for port, log in logs), timeout)
+            finally:
+                self._awaited = False
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Return the payloads of *port* from event number *start* on, each with the number of its first event.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,7 +32,7 @@ from exop.runtime.log.segment import File
 from exop.testing import feed
 from exop.testing.feeding import CollectingOutput
 from tests.change.tools import endless
-from tests.rig import PATIENCE
+from tests.rig import PATIENCE, eventually
 
 
 class Told(CollectingOutput):
@@ -71,6 +72,23 @@ def tied(places):
     yield make
     for tie in made:
         tie.close()
+
+
+def test_who_waits_for_what_was_sent_before_a_crash_is_woken_by_the_event_that_is_arriving(tied, monkeypatch):
+    """It begins to wait when the event is in the log, and does not count as arrived yet."""
+    tie, _ = tied()
+    log, waits = tie._logs["number"], []
+    append = log.append
+
+    def appended(events):
+        append(events)
+        waits.append(pool.submit(tie.caught_up, 10.0))
+        eventually(lambda: tie._changed._waiters)
+
+    monkeypatch.setattr(log, "append", appended)
+    with ThreadPoolExecutor(1) as pool:
+        tie.take("number", 1)
+        assert waits[0].result(PATIENCE)
 
 
 def crashed(tie: DiskJournal) -> None:
