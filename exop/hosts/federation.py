@@ -268,10 +268,11 @@ class Federation:
 
     def _at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
         """Call an operation at all hosts of an application that is led from here; then raise the first error."""
-        found, links, answers, problems = self._home.spanning(application), self._links(), [], []
+        found, answers, problems = self._home.spanning(application), [], []
         for host in found.hosts.keys() if found is not None else {self.name}:
             try:
-                answers.append(here() if host == self.name else links[host].call(operation, application=application))
+                there = None if host == self.name else platform_of(host, self._links)
+                answers.append(here() if there is None else there.ask(operation, application=application))
             except ExopError as problem:
                 problems.append(problem)
         if problems:  # that of a host that is away is raised only if there is no other one

@@ -16,7 +16,7 @@ from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Ended, Fragment, Refuse, Report
-from exop.hosts.supply import Archives, Lacking, Supply, notes_of
+from exop.hosts.supply import Archives, Lacking, Supply, notes_of, platform_of
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
@@ -183,7 +183,7 @@ class Home:
             try:
                 if host == self.name:
                     return move_cost(self._applications.get(name), node)
-                return cast("MoveCost", self._links()[host].call("move_cost", application=name, node=node))
+                return cast("MoveCost", platform_of(host, self._links).move_cost(name, node))
             except ExopError as problem:
                 return str(problem)
 

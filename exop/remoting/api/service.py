@@ -36,8 +36,8 @@ ALL_CHUNKED: Final = 128 * MIB
 #: The tasks that run at a time, and the results that wait to be fetched; the oldest result makes room.
 RUNNING: Final = 8
 ENDED: Final = 32
-#: Seconds that a call waits for the end of a task before the client asks again.
-PATIENCE: Final = 2.0
+#: Seconds that a call, and its connection, waits for the end of a task before the client asks again.
+PATIENCE: Final = 0.25
 #: Seconds that the drivers have to come to their safe points; 10 if omitted.
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 
@@ -111,13 +111,19 @@ class Tasks:
         threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
         return number
 
-    def result(self, number: str, patience: float | None = None) -> Any:
-        """Return the result of a task, once; `None` while it runs."""
-        future = self._futures.get(number)
+    def __contains__(self, number: str) -> bool:
+        return number in dict(self._futures.items())
+
+    def ended(self, number: str, patience: float | None = None) -> bool:
+        """Return whether a task ends in time."""
         try:
-            future.exception(PATIENCE if patience is None else patience)
+            self._futures.get(number).exception(PATIENCE if patience is None else patience)
         except TooEarly:
-            return None
+            return False
+        return True
+
+    def result(self, number: str) -> Any:
+        """Return the result of a task that has ended, once."""
         return self._futures.take(number).result()
 
 
@@ -166,7 +172,7 @@ class ManagementService:
         missing = "the platform has no plan {!r} (any more); make it again"
         self._plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_PLANS)
         self._heavy_plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_HEAVY_PLANS)
-        self._tasks = Tasks()
+        self._tasks, self._readings = Tasks(), Tasks()  # a peer that only reads takes no room from others
 
     def table(self) -> dict[str, Operation]:
         """The operations by name."""
@@ -201,7 +207,10 @@ class ManagementService:
 
     def _called(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
         """Call a function; if it may take long, begin it as a task, whose result `outcome` returns."""
-        return self.outcome(self._tasks.begin(lambda: function(**given))) if operation.long else function(**given)
+        if not operation.long:
+            return function(**given)
+        tasks = self._readings if operation.role == "observe" else self._tasks
+        return self._outcome(tasks, tasks.begin(lambda: function(**given)))
 
     def _from_wire(self, value: Any) -> Any:
         if isinstance(value, wire.Chunked):
@@ -240,10 +249,15 @@ class ManagementService:
         plans = self._heavy_plans if plan in dict(self._heavy_plans.items()) else self._plans
         return self._changed(wire.proven(plans.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall))
 
-    @operation(role="operate")
+    @operation(role="observe")
     def outcome(self, number: str) -> wire.Begun[Any]:
         """Return the result of a task; none while it runs."""
-        return wire.Begun(number, self._tasks.result(number))
+        return self._outcome(self._readings if number in self._readings else self._tasks, number)
+
+    def _outcome(self, tasks: Tasks, number: str) -> wire.Begun[Any]:
+        if not tasks.ended(number):
+            return wire.Begun(number)
+        return wire.Begun(number, ended=True, result=tasks.result(number))
 
     @operation(role="observe")
     def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:
