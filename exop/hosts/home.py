@@ -27,6 +27,7 @@ from exop.runtime.channels.outbox import Outbox
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.interrupts import check_interrupt, held, woken
 from exop.status import application_status
+from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
 from exop.wiring.shadow.shadows import no_standby
 
@@ -217,11 +218,13 @@ class Home:
             held(found.turn),
             self._applications.history.recorded(name, "change" if plan.before.nodes else "deploy", new=True),
         ):
+            if found.finished and plan.before.nodes:  # since the change was planned
+                raise finished(name)
             now = found.mesh if found.hosts and not found.finished else plan.before
             if now.revision != plan.before.revision:
                 raise StaleMesh(application=name, revision=plan.before.revision, current=now.revision)
-            if found.hosts and not plan:
-                return found.mesh
+            if now.nodes and not plan:
+                return now
             return self._make(found, plan)
 
     def accept_loss(self, application: str, outbox: str = "") -> list[str]:
@@ -332,7 +335,8 @@ class Home:
         if plan.keep is not None:
             target.kept |= {one.node: one.before for one in plan.succeeded if one.before is not None}
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
-        begins = {*hosts} - (found.hosts.keys() - {*lost})
+        runs = found.hosts.keys() or {self.name} if before is not None else set()
+        begins = {*hosts} - (runs - {*lost})
         parts = {
             host: Fragment(
                 Work(new.get(host, Mesh(name)), bounds, whole, one, "", host in begins, plan.shadow, plan.keep, back),

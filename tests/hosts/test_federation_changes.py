@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from exop import Application
 from exop.errors import LifecycleError, PlanError, StaleMesh
 from exop.hosts.fragment_change import FragmentChange
 from exop.hosts.protocol.messages import Decision, Proceed
@@ -17,15 +18,19 @@ from exop.wiring.applications import Applications
 from exop.wiring.changes import successors
 from tests.hosts.hosts_rig import (
     HANG,
+    SEEN,
     Network,
     PlanTime,
     at_rest,
     await_no_host,
+    check,
     check_too,
+    collect,
     counting,
     goes_on,
     hangs,
     hosts,
+    numbers,
     refuses,
     total,
 )
@@ -234,3 +239,27 @@ def test_an_operation_that_waits_for_a_change_keeps_no_message_up(monkeypatch: p
         else:
             assert isinstance(asked[0].exception(PATIENCE), LifecycleError)
         goes_on(b)
+
+
+def test_an_application_that_has_finished_is_not_changed():
+    """It has finished since the change was planned: nothing begins anew."""
+    with hosts("a", "b") as (a, b):
+        app = Application("app")
+        app.on("b").add("check", check, item=app.on("b").add("numbers", numbers, upto=10))
+        app.on("a").add("collect", collect, item=app.output("check"))
+        before = a.apply(app.build())
+        plan = a.plan(before.replace("check", check_too))
+        assert a.wait("app", PATIENCE)
+        with pytest.raises(PlanError, match="has finished"):
+            plan.apply()
+        eventually(lambda: b.deployment("app").finished.is_set(), "b has finished")
+        assert SEEN["all"] == [*range(1, 11)]
+
+
+def test_an_unchanged_mesh_is_applied_after_a_refusal():
+    """The application stays on one host: a change that spreads it was refused."""
+    with hosts("a", "b") as (a, _):
+        before = a.apply(counting("a"))
+        with pytest.raises(PlanError, match="no room"):
+            a.apply(before.replace("check", refuses, lose_state=True).move("check", to="b"))
+        assert a.apply(a.mesh("app")) == before
