@@ -168,7 +168,7 @@ def test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(
     three.all["c"].close()
     three.back("c")
     GATES["y"].set()
-    eventually(lambda: home._hosts.homes["app"].finished, "the end")
+    eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
     assert sorted(SEEN["all"]) == [*range(1, 11), *range(101, 111)]
     assert [one.ended for one in reports] == [False]
 
@@ -271,12 +271,12 @@ def ends_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "_note_ends", lambda *given: None)
 
 
-def test_a_planted_mistake_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_planted_mistake_is_found(three: Hosts, monkeypatch: pytest.MonkeyPatch):
     """The end of the merged streams never comes."""
     ends_forgotten(monkeypatch)
     monkeypatch.setattr("tests.hosts.test_move_restarts.END", 1.5)
     with pytest.raises(AssertionError, match="the end has not come about"):
-        campaign(20, tmp_path)
+        test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(three, monkeypatch, "b", "c")
 
 
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
