@@ -236,10 +236,8 @@ class Federation:
             PeerUnreachable: that platform is not connected.
         """
         found = self._home.spanning(application)
-        there = found.mesh.nodes.get(node) if found is not None else None
-        if there is None or there.host in (None, HERE, self.name):
-            return None
-        return platform_of(there.host, self._links)
+        host = found.mesh.nodes[node].host if found is not None and node in found.mesh.nodes else None
+        return None if host in (None, HERE, self.name) else platform_of(host, self._links)
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""
