@@ -2,8 +2,9 @@
 
 One case is an application with one queue of numbers and consumers of all kinds, which is changed again and again while
 it runs: one to three nodes or channels move at once, also together with a replacement and new settings. Each slet
-checks its input: the numbers follow each other. At the end the source ends, and all numbers have come everywhere. The
-platforms are in this process, or in one process each.
+checks its input: the numbers follow each other. A second source ends early: what it has emitted waits, with its end, in
+a full queue and its connectors as long as the slet behind the queue is suspended, and moves with it. At the end the
+source ends, and all numbers have come everywhere. The platforms are in this process, or in one process each.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from bench.moves_peer import (
     LOT,
     ROWS,
     Buffer,
+    Ended,
     Gathers,
     Reads,
+    Tells,
     columns,
     copies,
     copies_too,
     fill,
+    first,
     keyed,
     numbers,
     platform,
@@ -51,10 +55,21 @@ PATIENCE: Final = 90.0
 #: The nodes that take new settings, and those that are replaced, each by slets that do the same.
 TAGGED: Final = ("keyed", "buffer", "pulls", "spread", "columns", "fill", "gathers", "reads")
 ALIKE: Final = {"copies": (copies, copies_too), **dict.fromkeys(("keyed_sink", "log_sink"), (sink, sink_too))}
-#: The kinds of refusals, by words of their messages: hosts that would wait for each other, and a busy machine.
-REFUSALS: Final = {"make two changes": "circular", "no answer to": "late"}
+#: The kinds of refusals, by words of their messages: hosts that would wait for each other, or part what waits from the
+#: suspended slet behind it; a stream that has ended, and would begin again elsewhere; and a busy machine.
+REFUSALS: Final = {
+    **dict.fromkeys(("make two changes", "would both hand over"), "circular"),
+    "would be lost": "suspended",
+    **dict.fromkeys(("the stream has ended at", "would come behind the end"), "ended"),
+    "no answer to": "late",
+}
 #: A channel that is not parted from the slet behind it.
 WINDOW: Final = ("windows", "spread")
+#: The queue whose source ends early and its consumer, which is suspended at first, and what checks its output; and how
+#: many numbers there are.
+HELD: Final = ("held", "holds")
+TELLS: Final = "tells"
+FIRST: Final = 200
 #: The nodes that check their input, and how many of the last numbers they may not have at the end.
 CHECKS: Final = {
     **dict.fromkeys(("keyed", "keyed_sink", "buffer", "buffer_sink", "pulls", "pulls_sink"), 0),
@@ -82,7 +97,7 @@ def measure(
         yield from carry_out(name, moves.case, runs=runs, seed=seed, record=record, only=only)
         yield Result(f"{name}/changes", moves.made, "changes")
         yield Result(f"{name}/moved", moves.moved, "nodes and channels")
-        for kind in REFUSALS.values():
+        for kind in dict.fromkeys(REFUSALS.values()):
             yield Result(f"{name}/refused/{kind}", moves.refused[kind], "changes")
 
 
@@ -180,6 +195,8 @@ class Moves:
 
     def _end(self, name: str) -> None:
         """End the application; all numbers have come."""
+        if (mesh := self.home.mesh(name)).node(HELD[1]).suspended:
+            self.home.apply(mesh.resume(HELD[1]))
         self.home.end(name)
         if not self.home.wait(name, PATIENCE):
             states = {
@@ -191,6 +208,8 @@ class Moves:
         last = {node: self._look(name, node) for node in CHECKS}
         missing = {node: position.number - at for node, at in last.items() if position.number - at > CHECKS[node]}
         assert not missing, f"of {position.number} numbers, these lack the last ones: {missing}"
+        given, told = self.home.memento(name, "first"), self.home.memento(name, TELLS)
+        assert told == Ended(last=given.number, over=True), f"{TELLS} of {given}: {told}; {self._told(name)}"  # type: ignore[attr-defined]
 
 
 def consumers(chance: random.Random) -> Mesh:
@@ -210,7 +229,10 @@ def consumers(chance: random.Random) -> Mesh:
     app.add("columns_sink", sink_columns, x=app.add("columns", columns, x=queue))
     app.add("fill", fill, x=queue, out=(table := app.channel("table", "table", key="key")))
     app.add("reads_sink", sink, x=app.add("reads", Reads, x=queue, table=table))
-    return app.build()
+    held = app.channel(HELD[0], "queue", capacity=chance.choice((4, 20, 300)), connector=settings)
+    app.add("first", first, to=FIRST, out=held)
+    app.add(TELLS, Tells, x=app.add(HELD[1], copies, x=held))
+    return app.build().suspend(HELD[1])
 
 
 def changed(mesh: Mesh, chance: random.Random) -> tuple[Mesh, list[str], int]:
@@ -225,6 +247,16 @@ def changed(mesh: Mesh, chance: random.Random) -> tuple[Mesh, list[str], int]:
                 mesh = mesh.move(one, to=to)
                 what.append(f"{one}>{to}")
                 moves += 1
+    if chance.random() < 0.3:
+        to = chance.choice(HOSTS)
+        for one in HELD:
+            if ((mesh.nodes.get(one) or mesh.channels[one]).host or HOSTS[0]) != to:
+                mesh = mesh.move(one, to=to)
+                what.append(f"{one}>{to}")
+                moves += 1
+    if chance.random() < 0.1:
+        mesh = mesh.resume(HELD[1]) if mesh.node(HELD[1]).suspended else mesh.suspend(HELD[1])
+        what.append(f"{'suspend' if mesh.node(HELD[1]).suspended else 'resume'} {HELD[1]}")
     if chance.random() < 0.3:
         name = chance.choice(TAGGED)
         mesh = mesh.configure(name, tag=chance.randrange(1 << 30))

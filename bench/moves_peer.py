@@ -115,6 +115,36 @@ def pulls(x: InputPort[int], state: Seen, *, tag: int = 0) -> Iterator[int]:
 
 
 @slet
+def first(position: Position, *, to: int = 100) -> Iterator[int]:
+    """Emit 1, 2, 3, … up to *to*: a stream that ends, and whose end waits with the last items."""
+    while position.number < to:
+        position.number += 1
+        yield position.number
+
+
+class Ended(Seen):
+    """Also whether the end has come."""
+
+    over: bool = False
+
+
+class Tells(Slet, name="tells"):
+    """Checks what comes, and that the end comes once, behind it."""
+
+    state: Ended
+
+    @input_port
+    def x(self, x: int | EndOfStream) -> None:
+        """Check an item, or the end."""
+        if self.state.over and len(self.state.faults) < NOTED:
+            self.state.faults.append(f"{x} behind the end")
+        if isinstance(x, EndOfStream):
+            self.state.over = True
+        else:
+            self.state.take(x)
+
+
+@slet
 def copies(x: int) -> int:
     """Pass on."""
     return x
@@ -211,7 +241,7 @@ class Slets:
         """All of them."""
         return [
             *(numbers, keyed, Buffer, pulls, copies, copies_too, spread, columns, fill, sink, sink_too, sink_columns),
-            *(Gathers, Reads),
+            *(Gathers, Reads, first, Tells),
         ]
 
 

@@ -233,10 +233,8 @@ class Federation:
             PeerUnreachable: that platform is not connected.
         """
         found = self._home.spanning(application)
-        there = found.mesh.nodes.get(node) if found is not None else None
-        if there is None or there.host in (None, HERE, self.name):
-            return None
-        return platform_of(there.host, self._links)
+        host = found.mesh.nodes[node].host if found is not None and node in found.mesh.nodes else None
+        return None if host in (None, HERE, self.name) else platform_of(host, self._links)
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""
@@ -265,10 +263,11 @@ class Federation:
 
     def _at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
         """Call an operation at all hosts of an application that is led from here; then raise the first error."""
-        found, links, answers, problems = self._home.spanning(application), self._links(), [], []
+        found, answers, problems = self._home.spanning(application), [], []
         for host in found.hosts.keys() if found is not None else {self.name}:
             try:
-                answers.append(here() if host == self.name else links[host].call(operation, application=application))
+                there = None if host == self.name else platform_of(host, self._links)
+                answers.append(here() if there is None else there.ask(operation, application=application))
             except ExopError as problem:
                 problems.append(problem)
         if problems:  # that of a host that is away is raised only if there is no other one

@@ -149,8 +149,9 @@ class Fragments:
     def report(self, application: str, known: Known) -> Report:
         """Return the state of a fragment."""
         host, deployment = self.name, self.running.deployed.get(application)
-        if deployment is None:  # it had finished when the platform was started
-            over = application not in self.running.names(inactive=True)
+        if deployment is None:  # it had finished when the platform was started, unless it is not started yet
+            store, names = self.running.store, self.running.names(inactive=True)
+            over = application not in names and (store is None or not store.is_active(application))
             return Report(host, known.plan, ended=over, finished=over)
         # From the cut of a plan to its outcome, what leaves is gone here, and has not come elsewhere.
         settled = deployment.changing.acquire(blocking=False)

@@ -22,7 +22,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.history import CALLER
 from exop.runtime.supervision.interpreter import uncollected
 from exop.wiring.changes.change import Change
-from exop.wiring.changes.executor import changing
+from exop.wiring.changes.executor import changing, finished
 from exop.wiring.changes.plan import Plan
 from exop.wiring.shadow.follower import Standby
 
@@ -97,7 +97,7 @@ class FragmentChange(Participant):
             self.restart = Restart(self._known(0).stored(), began=self._began)
             return handed
         checkpoint, target = None, change.target
-        if self._taker is not None and target.nodes:
+        if self._taker is not None and not _is_empty(target):
             self._here.running.checkpoints.tell(change.deployment)
             self._checkpoint = self._taker.prepare(target, change.in_flight())
             checkpoint = store.checkpoints.changes(self._checkpoint.snapshot, anew=self._began)
@@ -150,6 +150,8 @@ class FragmentChange(Participant):
         deployed = running.deployed.get(name)
         if deployed is None and known is None and not work.begins:
             raise PlanError(lost_fragment(name, self._here.name))
+        if deployed is not None and deployed.finished.is_set() and not work.begins:
+            raise finished(name)
         if deployed is None or deployed.finished.is_set():
             self._began = True
             if running.store is not None:
@@ -230,7 +232,7 @@ class FragmentChange(Participant):
         super()._finish(turn, made=True)
         failpoint("plan-carried-out")
         self._write(deployment)
-        known, is_empty = self._learned(deployment), deployment is not None and not deployment.mesh.nodes
+        known, is_empty = self._learned(deployment), deployment is not None and _is_empty(deployment.mesh)
         paused = change.pause.seconds if change is not None else 0.0
         if not is_empty:
             self._settled(name, known, False, paused)
@@ -296,7 +298,7 @@ class RestoredChange(FragmentChange):
             self._settled(name, settled, restart.began, 0.0)
             return
         mesh = self._here.read(restart.topology).at(settled.base)
-        if not mesh.nodes:
+        if _is_empty(mesh):
             store.forget(name)
         else:
             if restart.began:
@@ -305,10 +307,15 @@ class RestoredChange(FragmentChange):
             if restart.checkpoint is not None:
                 store.checkpoints.promote(mesh.name, mesh.revision, restart.topology, restart.checkpoint)
             running.fragments.add(name)
-        self._settled(name, settled, not mesh.nodes, 0.0)
+        self._settled(name, settled, _is_empty(mesh), 0.0)
 
     def _finish(self, turn: ExitStack, *, made: bool) -> None:
         """Everything is done at the commit."""
+
+
+def _is_empty(mesh: Mesh) -> bool:
+    """Return whether nothing of an application is left on a host; a channel may be there without a node."""
+    return not (mesh.nodes or mesh.channels)
 
 
 def _flush(change: Change) -> None:

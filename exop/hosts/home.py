@@ -16,7 +16,7 @@ from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Ended, Fragment, Refuse, Report
-from exop.hosts.supply import Archives, Lacking, Supply, notes_of
+from exop.hosts.supply import Archives, Lacking, Supply, notes_of, platform_of
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
@@ -27,6 +27,7 @@ from exop.runtime.channels.outbox import Outbox
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.interrupts import check_interrupt, held, woken
 from exop.status import application_status
+from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
 from exop.wiring.shadow.shadows import no_standby
 
@@ -175,7 +176,7 @@ class Home:
             try:
                 if host == self.name:
                     return move_cost(self._applications.get(name), node)
-                return cast("MoveCost", self._links()[host].call("move_cost", application=name, node=node))
+                return cast("MoveCost", platform_of(host, self._links).move_cost(name, node))
             except ExopError as problem:
                 return str(problem)
 
@@ -209,11 +210,13 @@ class Home:
             held(found.turn),
             self._applications.history.recorded(name, "change" if plan.before.nodes else "deploy", new=True),
         ):
+            if found.finished and plan.before.nodes:  # since the change was planned
+                raise finished(name)
             now = found.mesh if found.hosts and not found.finished else plan.before
             if now.revision != plan.before.revision:
                 raise StaleMesh(application=name, revision=plan.before.revision, current=now.revision)
-            if found.hosts and not plan:
-                return found.mesh
+            if now.nodes and not plan:
+                return now
             return self._make(found, plan)
 
     def accept_loss(self, application: str, outbox: str = "") -> list[str]:
@@ -325,7 +328,8 @@ class Home:
         kept |= {node: one for node, one in found.kept.items() if node not in changed}
         target = Spanning(after, known, left, changing=dict.fromkeys(hosts, number), kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
-        begins = {*hosts} - (found.hosts.keys() - {*lost})
+        runs = found.hosts.keys() or {self.name} if before is not None else set()
+        begins = {*hosts} - (runs - {*lost})
         parts: dict[str, Fragment] = {}
         for host in hosts:
             moved, part = moves.hosts.get(host, Transfer()), new.get(host, Mesh(name))

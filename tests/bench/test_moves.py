@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 from contextlib import ExitStack
 
+import pytest
+
 from bench.cases import failures
-from bench.moves import CHECKS, HOSTS, Moves, changed, consumers, placed, started
+from bench.moves import CHECKS, HELD, HOSTS, Moves, changed, consumers, placed, started
 from bench.moves_peer import NOTED, Seen
+from exop.model.meshes.mesh import Mesh
+from tests.hosts.test_any_ends import invented
 
 
 def test_two_changes_of_an_application() -> None:
@@ -40,3 +44,22 @@ def test_anything_moves_anywhere() -> None:
     assert all(hosts == {*HOSTS} for hosts in found.values())
     assert found.keys() >= CHECKS.keys()
     assert placed(mesh).count(":") == len(HOSTS)
+
+
+def test_an_end_that_is_invented_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a connector hands over is not looked at: the end overtakes what waits for the suspended slet."""
+
+    def moved(mesh: Mesh, chance: random.Random) -> tuple[Mesh, list[str], int]:
+        group, to = chance.choice((("first",), HELD, HELD, ("tells",))), chance.choice(HOSTS[:2])
+        names = [one for one in group if ((mesh.nodes.get(one) or mesh.channels[one]).host or HOSTS[0]) != to]
+        for one in names:
+            mesh = mesh.move(one, to=to)
+        return mesh, [f"{one}>{to}" for one in names], len(names)
+
+    monkeypatch.setattr("bench.moves.changed", moved)
+    monkeypatch.setattr("bench.moves.FIRST", 60)
+    with ExitStack() as running:
+        moves = Moves(started(running, processes=False), 4)
+        invented(monkeypatch)
+        with pytest.raises(AssertionError, match="behind the end"):
+            moves.case(random.Random(16))

@@ -202,6 +202,17 @@ class OfferedChanges(Changes):
         self.watched[name] = self.made.seen[unused[0]]
         return self.made.slets[unused[0]]
 
+    def exchange(self, mesh: Any, node: str) -> Any:
+        """Replace a sink that was added by another one, which begins without its state."""
+        present = [name for name in self.watched if name in mesh.nodes and name not in self.reckoned.values()]
+        if not present:
+            return self.watch(mesh, node)
+        name = self.chance.choice(present)
+        if (other := self.watching(f"{name} by {self.number}")) is None:
+            return mesh
+        self.trace[-1] += f" {name}"
+        return mesh.replace(name, other, lose_state=True)
+
     def unwritten(self, mesh: Any = None) -> list[str]:
         """The sinks that hold output for checkpoints, are no longer in the mesh, and have not written what they got."""
         found = []

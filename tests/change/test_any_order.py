@@ -4,8 +4,10 @@ import os
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -27,7 +29,9 @@ from exop.hooks import Plugins
 from exop.runtime.durable import checkpointer
 from exop.runtime.durable.store import Checkpoints
 from exop.runtime.supervision import failure_policy as failure
+from tests.change import offered
 from tests.change.offered import Marks, OfferedChanges, OfferedMesh, refused_slets
+from tests.change.test_closed_sinks import nothing_is_settled, removed_without
 from tests.change.tools import Books
 from tests.mesh.random_mesh import verdict, wrong_figures
 from tests.mesh.test_any_mesh import PATIENCE, heal, state_of
@@ -145,6 +149,12 @@ class AnyOrder(RuleBasedStateMachine):
 
     @precondition(lambda self: self.changes)
     @rule(seed=SEEDS)
+    def exchange(self, seed: int) -> None:
+        """Another one instead."""
+        self.change(seed, "exchange")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
     def configure(self, seed: int) -> None:
         """Another setting."""
         self.change(seed, "twist")
@@ -248,6 +258,17 @@ class AnyOrder(RuleBasedStateMachine):
         assert not wrong, "\n".join([*wrong, trace])
         del self.changes[name], self.written[name]
 
+    @precondition(lambda self: self.changes and self.since >= SOME)
+    @rule(seed=SEEDS)
+    def stop(self, seed: int) -> None:
+        """Remove one in the midst of its streams: its sinks write what they have received."""
+        changes = self.some(seed)
+        if changes.name in self.platform.applications():
+            assert self.platform.remove(changes.name, timeout=PATIENCE), "a thread has not left"
+        wrong = changes.unwritten()
+        assert not wrong, "\n".join([*wrong, *changes.trace])
+        del self.changes[changes.name], self.written[changes.name]
+
     def some(self, seed: int) -> OfferedChanges:
         """One of the applications."""
         return self.changes[sorted(self.changes)[seed % len(self.changes)]]
@@ -290,6 +311,46 @@ def test_any_order() -> None:
     """A first part of the campaign, the same every time; mistakes that are planted show in the first hundred steps."""
     run(5, seeded=True)
     assert AnyOrder.steps > 200
+
+
+#: The steps in which sinks come and go.
+CLOSING = ("add", "add", "remove", "exchange", "exchange", "several", "checkpoint", "crash_and_recover")
+
+
+def sinks_come_and_go(seed: int) -> None:
+    """A few steps, most of which concern sinks that hold output for checkpoints; the streams go on until the end."""
+    machine, chance = AnyOrder(), random.Random(seed)
+    machine.start()
+    try:
+        with mock.patch.object(offered, "LIMITS", (1 << 30,)):
+            machine.deploy(chance.randrange(1 << 32))
+        for _ in range(10):
+            if (step := chance.choice(CLOSING)) != "crash_and_recover":
+                getattr(machine, step)(chance.randrange(1 << 32))
+            elif machine.since >= SOME:
+                machine.crash_and_recover()
+    finally:
+        machine.since = SOME
+        machine.stop(0)
+        machine.teardown()
+
+
+@pytest.mark.parametrize(("plant", "known"), [(nothing_is_settled, 9), (removed_without, 8)])
+def test_a_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None], known: int) -> None:
+    """A sink that is closed loses what it holds: one of a few runs shows it."""
+
+    def shows(seed: int) -> bool:
+        try:
+            sinks_come_and_go(seed)
+        except AssertionError as found:
+            return "has written" in str(found)
+        return False
+
+    with monkeypatch.context() as planted:
+        plant(planted)
+        found = next((seed for seed in (known, *range(20)) if shows(seed)), None)
+    assert found is not None
+    assert not shows(found), "the same steps are to be right without the mistake"
 
 
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")

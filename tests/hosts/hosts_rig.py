@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,18 @@ def check(item: int, last: Last) -> int:
 def collect(item: int, *, into: str = "all") -> None:
     """Write down."""
     SEEN.setdefault(into, []).append(item)
+
+
+class Kept(Memento):
+    """All items."""
+
+    items: list[int] = field(default_factory=list)
+
+
+@slet
+def keeps(item: int, kept: Kept) -> None:
+    """Keep all items."""
+    kept.items.append(item)
 
 
 @slet
@@ -127,7 +140,7 @@ class Offered:
     @hookimpl
     def register_slets(self) -> list[Any]:
         """All of them."""
-        return [numbers, rows, double, check, check_too, hangs, scale, fails, Refuses, collect, opened, count_up]
+        return [numbers, rows, double, check, check_too, hangs, scale, fails, Refuses, collect, opened, keeps, count_up]
 
 
 def platform(name: str, **given: Any) -> Platform:

@@ -17,9 +17,12 @@ import pytest
 from exop import Application, EndOfStream, InputPort, Slet, input_port, slet
 from exop.errors import PlanError
 from exop.hosts.fragment_change import FragmentChange
+from exop.hosts.moves import handing
 from exop.hosts.protocol.messages import Do, Report
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
 from exop.wiring.changes import change as changing
 from exop.wiring.graph import binding
 from tests.change.tools import Position, suspended
@@ -331,6 +334,26 @@ def filled_past_the_relay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes from other hosts is put in front of what waits in a queue."""
     put_first = QueueChannel.put_first
     monkeypatch.setattr(QueueChannel, "store", lambda self, *work: put_first(self, [work]))
+
+
+def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several queues in front of one port, the last one hides what waits in the others."""
+
+    def queued(deployment: Deployment, component: Component) -> dict[str, Any]:
+        name, pulled = component.node.name, component.pulled
+        places = ((place.partition(" -> ")[2].rpartition("."), queue) for place, queue in deployment.inserted.items())
+        found = {port: queue for (node, _, port), queue in places if node == name and port not in pulled}
+        return {port: queue.capture()["entries"] for port, queue in found.items()}
+
+    monkeypatch.setattr(handing, "queued", queued)
+
+
+def test_a_hidden_queue_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items of one of the streams are lost."""
+    campaign(118)
+    hidden(monkeypatch)
+    with pytest.raises(AssertionError):
+        campaign(118)
 
 
 @pytest.mark.parametrize("plant", [invented, left_in_the_rest, filled_past_the_relay])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exop import Platform, hookimpl
-from exop.errors import ComponentFailed, ExopError, LifecycleError, UnknownName
+from exop.errors import ComponentFailed, ExopError, LifecycleError, PlanError, UnknownName
 from exop.hooks import Plugins
 from exop.model.meshes.checks import successors
 from exop.model.meshes.mesh import Mesh
@@ -25,6 +26,16 @@ from tests.mesh.random_mesh import RandomMesh, verdict
 from tests.rig import PATIENCE, threads_leave
 
 HOSTS = ("a", "b", "c")
+#: Refusals that leave everything as it was: hosts that would wait for each other, or part what waits from the suspended
+#: slet behind it; streams that have ended, and an application that has finished.
+REASONS = (
+    "make two changes",
+    "would both hand over",
+    "would be lost",
+    "the stream has ended at",
+    "would come behind the end",
+    "has finished",
+)
 
 
 class Offered:
@@ -103,15 +114,52 @@ def offer(platforms: list[Platform], mesh: Mesh) -> None:
         one.catalog.gather()
 
 
-def run(platforms: list[Platform], name: str, chance: random.Random) -> list[str]:
-    """Run one mesh to its end over the hosts; return what went wrong."""
+def movable(mesh: Mesh) -> list[tuple[str, ...]]:
+    """What can move: nodes, channels, and queues with all that they feed, which is full as long as that is suspended.
+
+    Not what `placed` has bound to a host.
+    """
+    fixed = in_cycle(mesh)
+    for name in [name for name, channel in mesh.channels.items() if channel.kind == "window"]:
+        fixed |= {name, *(node.name for node, _ in mesh.consumers(name))}
+    fixed |= {to for name in fixed & mesh.nodes.keys() for to in mesh.nodes[name].ports.values()}
+    kept = [name for name, channel in mesh.channels.items() if channel.kind != "direct"]
+    queues = [name for name in kept if mesh.channels[name].kind == "queue"]
+    groups = [(name, *sorted({node.name for node, _ in mesh.consumers(name)})) for name in queues]
+    return [one for one in [*((name,) for name in (*mesh.nodes, *kept)), *groups, *groups] if not fixed & {*one}]
+
+
+def move(home: Platform, name: str, chance: random.Random) -> str:
+    """Move something to another host, unless that is refused for a good reason; return what was done."""
+    mesh, to = home.mesh(name), chance.choice(HOSTS)
+    if not (able := movable(mesh)):
+        return "nothing"
+    for one in (group := chance.choice(able)):
+        if ((mesh.nodes.get(one) or mesh.channels[one]).host or home.name) != to:
+            mesh = mesh.move(one, to=to)
+    try:
+        home.apply(mesh)
+    except PlanError as refused:
+        if not any(reason in str(refused) for reason in REASONS):
+            raise
+        return f"{group} not to {to}: {refused}"
+    return f"{group} to {to}"
+
+
+def run(platforms: list[Platform], name: str, chance: random.Random, moves: int = 0) -> list[str]:
+    """Run one mesh to its end over the hosts, and move some of it meanwhile; return what went wrong."""
     home, made = platforms[0], RandomMesh(name, chance)
     mesh = placed(made, chance)
     offer(platforms, mesh)
     home.apply(mesh)
+    history = list[str]()
     try:
+        history.extend(move(home, name, chance) for _ in range(moves))
         heal(platforms, name)
-        return verdict(made)
+        wrong = verdict(made)
+        return [*wrong, *history] if wrong else []
+    except AssertionError as stuck:
+        return [str(stuck), *history]
     finally:
         assert home.remove(name, timeout=PATIENCE), "threads have not left"
 
@@ -149,3 +197,15 @@ def heal(platforms: list[Platform], name: str) -> None:
 def test_any_mesh_on_any_hosts(platforms: list[Platform], seed: int) -> None:
     """Each station has taken exactly what was sent to it, in order, wherever it runs."""
     assert run(platforms, f"any-{seed}", random.Random(seed)) == []
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_any_mesh_that_moves_for_long(platforms: list[Platform]) -> None:
+    """The same while nodes and channels move, also full queues with what is suspended behind them."""
+    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
+    until = time.monotonic() + float(seconds)
+    for seed in count(int(first or 0)):
+        if time.monotonic() > until:
+            break
+        assert run(platforms, f"any-{seed}", random.Random(seed), moves=5) == [], f"EXOP_STRESS=1:{seed}"

@@ -9,20 +9,28 @@ from typing import Any
 
 import pytest
 
-from exop.errors import PlanError, StaleMesh
+from exop import Application
+from exop.errors import LifecycleError, PlanError, StaleMesh
+from exop.hosts.fragment_change import FragmentChange
 from exop.hosts.protocol.messages import Decision, Proceed
 from exop.runtime.pause import Pause
+from exop.wiring.applications import Applications
+from exop.wiring.changes import successors
 from tests.hosts.hosts_rig import (
     HANG,
+    SEEN,
     Network,
     PlanTime,
     at_rest,
     await_no_host,
+    check,
     check_too,
+    collect,
     counting,
     goes_on,
     hangs,
     hosts,
+    numbers,
     refuses,
     total,
 )
@@ -205,3 +213,53 @@ def test_an_interrupt_aborts_the_change():
         at_rest(a, b)
         assert b.deployment("app").components["check"].spec.name == "check"
         goes_on(b)
+
+
+@pytest.mark.parametrize("what", ["memento", "resume"])
+def test_an_operation_that_waits_for_a_change_keeps_no_message_up(monkeypatch: pytest.MonkeyPatch, what: str):
+    """A platform asks for the state of a slet on another host, or resumes it, while that waits for the decision."""
+    cut, asked, arrived = FragmentChange._cut, list[Any](), threading.Event()
+    place, name = (successors, "capture") if what == "memento" else (Applications, "resume")
+    called = getattr(place, name)
+    monkeypatch.setattr(place, name, lambda *given: (arrived.set(), called(*given))[1])
+    with hosts("a", "b") as (a, b), ThreadPoolExecutor(1) as pool:
+
+        def cutting(self: FragmentChange, *given: Any) -> Any:
+            if self._here.name == "b":
+                asked.append(pool.submit(getattr(a, what), "app", "check"))
+                assert arrived.wait(PATIENCE)
+            return cut(self, *given)
+
+        before = a.apply(counting("b"))
+        goes_on(b)
+        monkeypatch.setattr(FragmentChange, "_cut", cutting)
+        a.apply(before.replace("check", check_too))
+        if what == "memento":
+            assert asked[0].result(PATIENCE).wrong == 0
+        else:
+            assert isinstance(asked[0].exception(PATIENCE), LifecycleError)
+        goes_on(b)
+
+
+def test_an_application_that_has_finished_is_not_changed():
+    """It has finished since the change was planned: nothing begins anew."""
+    with hosts("a", "b") as (a, b):
+        app = Application("app")
+        app.on("b").add("check", check, item=app.on("b").add("numbers", numbers, upto=10))
+        app.on("a").add("collect", collect, item=app.output("check"))
+        before = a.apply(app.build())
+        plan = a.plan(before.replace("check", check_too))
+        assert a.wait("app", PATIENCE)
+        with pytest.raises(PlanError, match="has finished"):
+            plan.apply()
+        eventually(lambda: b.deployment("app").finished.is_set(), "b has finished")
+        assert SEEN["all"] == [*range(1, 11)]
+
+
+def test_an_unchanged_mesh_is_applied_after_a_refusal():
+    """The application stays on one host: a change that spreads it was refused."""
+    with hosts("a", "b") as (a, _):
+        before = a.apply(counting("a"))
+        with pytest.raises(PlanError, match="no room"):
+            a.apply(before.replace("check", refuses, lose_state=True).move("check", to="b"))
+        assert a.apply(a.mesh("app")) == before

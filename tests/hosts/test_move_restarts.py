@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import random
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exop import Application, Shadow
-from exop.errors import StateError
-from tests.hosts.hosts_rig import GATES, SEEN, Death, PlanTime, at_rest, collect, goes_on, opened
+from exop.errors import ExopError, StateError
+from exop.hosts.fragment_change import RestoredChange
+from exop.hosts.protocol.messages import Report, Restart
+from exop.model.meshes.mesh import Mesh
+from exop.runtime.durable import snapshot
+from tests.hosts.hosts_rig import GATES, SEEN, Death, Network, PlanTime, at_rest, collect, goes_on, hosts, keeps, opened
+from tests.hosts.test_any_moves import is_possible
 from tests.hosts.test_federation_restarts import Hosts
 from tests.rig import PATIENCE, eventually
 
@@ -121,8 +130,13 @@ def test_a_twin_that_has_taken_over_goes_on_after_a_restart(three: Hosts):
 
 
 @pytest.mark.parametrize(("ended", "to"), [("b", "c"), ("c", "b")])
-def test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(three: Hosts, ended: str, to: str):
-    """A source that has ended comes to the host of one that has not, or leaves it; that host dies."""
+def test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch, ended: str, to: str
+):
+    """A source that has ended comes to the host of one that has not, or leaves it; that host dies.
+
+    What is stored there, and not started yet, does not count as ended.
+    """
     home = three.all["a"]
     home.remove("app")
     SEEN.clear()
@@ -139,7 +153,13 @@ def test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(
     eventually(lambda: three.all[ended].deployment("app").components["x"].status == "ended", "x has ended")
     eventually(lambda: len(SEEN.get("all", ())) == 10, "all of x")
     edited = home.mesh("app").move("x", to=to)
-    killed = Killed(three, "c", "Settled", after=True)
+    killed, store, reports = Killed(three, "c", "Settled", after=True), RestoredChange._store, list[Report]()
+
+    def stored(self: RestoredChange, restart: Restart) -> None:
+        store(self, restart)
+        reports.append(self._here.report("app", self._here.known["app"]))
+
+    monkeypatch.setattr(RestoredChange, "_store", stored)
     with ThreadPoolExecutor(1) as pool:
         moved = pool.submit(home.apply, edited, timeout=PATIENCE)
         assert killed.death.dead.wait(PATIENCE)
@@ -148,5 +168,124 @@ def test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(
     three.all["c"].close()
     three.back("c")
     GATES["y"].set()
-    eventually(lambda: home._hosts.homes["app"].finished, "the end")
+    eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
     assert sorted(SEEN["all"]) == [*range(1, 11), *range(101, 111)]
+    assert [one.ended for one in reports] == [False]
+
+
+class Ends(Hosts):
+    """Two sources that end, at once or after the death of a platform in a move, and a sink that keeps what comes."""
+
+    def __init__(self, folder: Path, stack: ExitStack, plan_time: PlanTime, seed: int) -> None:
+        self.folder, self.stack, self.plan_time = folder, stack, plan_time
+        self.chance, self.history = random.Random(seed), [f"EXOP_STRESS=1:{seed}"]
+        self.all = {one.name: one for one in stack.enter_context(hosts("a", "b", "c", state=folder))}
+        self.network = Network(*self.all.values())
+        for gate in GATES.values():
+            gate.clear()
+
+    def mesh(self) -> Mesh:
+        """Everything at any host."""
+        app, chance = Application("app"), self.chance
+        app.durable(every=chance.choice((0.05, 3600.0)))
+        both = app.channel("both")
+        if chance.random() < 0.5:
+            both = app.channel("queue", "queue", capacity=chance.choice((4, 100)), host=chance.choice("abc"))
+        for tag in GATES:
+            app.on(chance.choice("abc")).add(tag, opened, tag=tag, out=both)
+        app.on(chance.choice("abc")).add("keeps", keeps, item=both)
+        return app.build()
+
+    def moved(self, mesh: Mesh) -> Mesh:
+        """The mesh with one or two nodes elsewhere."""
+        for name in self.chance.sample(sorted(mesh.nodes), self.chance.randint(1, 2)):
+            to = self.chance.choice([host for host in "abc" if host != (mesh.nodes[name].host or "a")])
+            self.history.append(f"{name}: {mesh.nodes[name].host} to {to}")
+            mesh = mesh.move(name, to=to)
+        return mesh
+
+    def run(self) -> None:
+        """Let sources end, and a platform die in a move and return; then everything comes once, and the end."""
+        before = self.all["a"].apply(self.mesh())
+        self.history.append(before.to_toml())
+        for tag in self.chance.choice(("", "x", "x", "y", "xy")):
+            place = self.all[before.nodes[tag].host or "a"]
+            GATES[tag].set()
+            eventually(lambda: place.deployment("app").components[tag].status == "ended", "a source has ended")  # noqa: B023
+        if not is_possible(before, after := self.moved(before)):
+            return
+        hosts = {host for mesh in (before, after) for node in mesh.nodes.values() for host in [node.host or "a"]}
+        name, late = self.chance.choice(sorted(hosts)), self.chance.random() < 0.5
+        record = self.chance.choice(("Prepared", "Settled", "Settled"))
+        self.history.append(f"{name} dies at {record}, {'after' if late else 'before'} it is written")
+        killed = Killed(self, name, record, after=late)
+        with ThreadPoolExecutor(1) as pool:
+            change = pool.submit(self.all["a"].apply, after, timeout=PATIENCE)
+            eventually(lambda: change.done() or killed.death.dead.is_set(), "the death")
+            if killed.death.dead.is_set():
+                self.wait_no_longer()
+            change.exception(PATIENCE)
+        if killed.death.dead.is_set():
+            self.all[name].close()
+            self.back(name)
+        for gate in GATES.values():
+            gate.set()
+        home = self.all["a"]
+
+        def finished() -> bool:
+            for one in self.all.values():  # what crosses to another host is acknowledged with the next checkpoint
+                with suppress(ExopError):
+                    one._hosts._local.checkpointer("app").take()
+            return home._hosts.homes["app"].finished
+
+        eventually(finished, "the end", END)
+        items = home.memento("app", "keeps").items
+        assert [one for one in items if one < 100] == [*range(1, 11)], items
+        assert [one for one in items if one > 100] == [*range(101, 111)], items
+        assert len(items) == 20, items
+
+
+#: Seconds for the end; planted mistakes are noticed earlier.
+END = PATIENCE
+
+
+def campaign(seed: int, folder: Path) -> None:
+    """Run one application."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        ends = Ends(folder, stack, PlanTime(patch), seed)
+        try:
+            ends.run()
+        except BaseException as problem:
+            problem.add_note("\n".join(ends.history))
+            raise
+
+
+@pytest.mark.parametrize("seed", [1, 20])
+def test_any_death_in_a_move(tmp_path: Path, seed: int):
+    """The sink has each item once, in order, and the application ends."""
+    campaign(seed, tmp_path)
+
+
+def ends_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart from the checkpoint of a cut does not look which producers have ended in that cut."""
+    monkeypatch.setattr(snapshot, "_note_ends", lambda *given: None)
+
+
+def test_a_planted_mistake_is_found(three: Hosts, monkeypatch: pytest.MonkeyPatch):
+    """The end of the merged streams never comes."""
+    ends_forgotten(monkeypatch)
+    monkeypatch.setattr("tests.hosts.test_move_restarts.END", 1.5)
+    with pytest.raises(AssertionError, match="the end has not come about"):
+        test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(three, monkeypatch, "b", "c")
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_any_death_in_a_move_for_long(tmp_path: Path):
+    """The same with as many seeds as the time allows."""
+    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
+    until = time.monotonic() + float(seconds)
+    for seed in count(int(first or 0)):
+        if time.monotonic() > until:
+            break
+        campaign(seed, tmp_path / str(seed))

@@ -139,7 +139,7 @@ class Management(Hosting, Generic[AnyPlan]):
 
         return uninterrupted(capture)(self.deployment(application), node)
 
-    @operation(role="observe", patience=STOP)
+    @operation(role="observe", patience=STOP, long=True)
     @where_it_runs
     def export_memento(
         self, application: str, node: str, form: Literal["json", "msgpack", "shown"] | None = None
@@ -153,7 +153,7 @@ class Management(Hosting, Generic[AnyPlan]):
 
         return export_memento(self.memento(application, node), f"{application}.{node}", form)
 
-    @operation(role="observe", patience=STOP)
+    @operation(role="observe", patience=STOP, long=True)
     @where_it_runs
     def move_cost(self, application: str, node: str) -> dict[str, Any]:
         """Estimate what a move of a node to another host costs; raises as `memento`.
@@ -353,7 +353,7 @@ class Management(Hosting, Generic[AnyPlan]):
         """Cancel the trial of a change; the old slets keep running. Return `False` if no trial is running."""
         return bool(uninterrupted(self._hosts.abandon_proof)(application))
 
-    @operation(role="operate")
+    @operation(role="operate", long=True)
     @recorded
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, beginning with the item on which it was suspended.
@@ -373,7 +373,7 @@ class Management(Hosting, Generic[AnyPlan]):
         """
         raise NotImplementedError
 
-    @operation(role="operate", patience=STOP)
+    @operation(role="operate", patience=STOP, long=True)
     @recorded
     @where_it_runs
     def retry_dead_letters(self, application: str, node: str) -> int:
@@ -386,7 +386,7 @@ class Management(Hosting, Generic[AnyPlan]):
         """
         return uninterrupted(retry_dead_letters)(self.deployment(application), node)
 
-    @operation(role="operate", patience=STOP)
+    @operation(role="operate", patience=STOP, long=True)
     @recorded
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of a durable application, and return when the checkpoint is written.

@@ -161,7 +161,7 @@ class RemotePlatform(Management[RemotePlan]):
             return self._from_wire(call(operation, sent, asked.reply, timeout=asked.patience))
         kind = wire.Begun[asked.reply]  # type: ignore[name-defined]
         found = call(operation, sent, kind, timeout=asked.patience)
-        while found.result is None:
+        while not found.ended:
             if on_wait is not None:
                 on_wait()
             found = call("outcome", {"number": found.number}, kind)

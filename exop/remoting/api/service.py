@@ -36,8 +36,8 @@ ALL_CHUNKED: Final = 128 * MIB
 #: The tasks that run at a time, and the results that wait to be fetched; the oldest result makes room.
 RUNNING: Final = 8
 ENDED: Final = 32
-#: Seconds that a call waits for the end of a task before the client asks again.
-PATIENCE: Final = 2.0
+#: Seconds that a call, and its connection, waits for the end of a task before the client asks again.
+PATIENCE: Final = 0.25
 #: Seconds that the drivers have to come to their safe points; 10 if omitted.
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 
@@ -82,6 +82,51 @@ class Numbered(Generic[T]):
             return self._values.pop(number)
 
 
+class Tasks:
+    """Long work: one call begins it, others ask for its result, and no thread of a connection waits for it."""
+
+    def __init__(self) -> None:
+        self._futures = Numbered[Future[Any]](
+            "the platform carries out nothing of the number {!r} (any more)",
+            lambda ended: len(ended) >= ENDED,
+            Future.done,
+        )
+
+    def begin(self, work: Callable[[], object]) -> str:
+        """Begin *work* in a thread of its own; return its number."""
+        future: Future[Any] = Future()
+        with self._futures.lock:
+            running = sum(not one.done() for _, one in self._futures.items())
+            if running >= RUNNING:
+                raise PlatformBusy(operation="change", problem=f"{running} others are under way")
+            number = self._futures.put(future)
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 (it is raised by `result`)
+                future.set_exception(error)
+
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
+        return number
+
+    def __contains__(self, number: str) -> bool:
+        return number in dict(self._futures.items())
+
+    def ended(self, number: str, patience: float | None = None) -> bool:
+        """Return whether a task ends in time."""
+        try:
+            self._futures.get(number).exception(PATIENCE if patience is None else patience)
+        except TooEarly:
+            return False
+        return True
+
+    def result(self, number: str) -> Any:
+        """Return the result of a task that has ended, once."""
+        return self._futures.take(number).result()
+
+
 class ServicesRequest(PageRequest, frozen=True, kw_only=True):
     """Services that a filter fits."""
 
@@ -100,11 +145,7 @@ class ManagementService:
         missing = "the platform has no plan {!r} (any more); make it again"
         self._plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_PLANS)
         self._heavy_plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_HEAVY_PLANS)
-        self._tasks = Numbered[Future[Any]](
-            "the platform carries out nothing of the number {!r} (any more)",
-            lambda ended: len(ended) >= ENDED,
-            Future.done,
-        )
+        self._tasks, self._readings = Tasks(), Tasks()  # a peer that only reads takes no room from others
 
     def table(self) -> dict[str, Operation]:
         """The operations by name."""
@@ -139,26 +180,10 @@ class ManagementService:
 
     def _called(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
         """Call a function; if it may take long, begin it as a task, whose result `outcome` returns."""
-        return self.outcome(self._begin(lambda: function(**given))) if operation.long else function(**given)
-
-    def _begin(self, work: Callable[[], object]) -> str:
-        """Begin *work* in a thread of its own, so that no thread of a connection waits for it; return its number."""
-        future: Future[Any] = Future()
-        with self._tasks.lock:
-            running = sum(not one.done() for _, one in self._tasks.items())
-            if running >= RUNNING:
-                raise PlatformBusy(operation="change", problem=f"{running} others are under way")
-            number = self._tasks.put(future)
-
-        def run() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 (it is raised by `outcome`)
-                future.set_exception(error)
-
-        context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
-        return number
+        if not operation.long:
+            return function(**given)
+        tasks = self._readings if operation.role == "observe" else self._tasks
+        return self._outcome(tasks, tasks.begin(lambda: function(**given)))
 
     def _from_wire(self, value: Any) -> Any:
         if isinstance(value, wire.Chunked):
@@ -197,14 +222,15 @@ class ManagementService:
         plans = self._heavy_plans if plan in dict(self._heavy_plans.items()) else self._plans
         return self._changed(wire.proven(plans.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall))
 
-    @operation(role="operate")
+    @operation(role="observe")
     def outcome(self, number: str) -> wire.Begun[Any]:
-        """Return the result of a task, once; none while it runs."""
-        try:
-            self._tasks.get(number).exception(PATIENCE)
-        except TooEarly:
+        """Return the result of a task; none while it runs."""
+        return self._outcome(self._readings if number in self._readings else self._tasks, number)
+
+    def _outcome(self, tasks: Tasks, number: str) -> wire.Begun[Any]:
+        if not tasks.ended(number):
             return wire.Begun(number)
-        return wire.Begun(number, self._tasks.take(number).result())
+        return wire.Begun(number, ended=True, result=tasks.result(number))
 
     @operation(role="observe")
     def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:

@@ -202,9 +202,10 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, Generic[T], frozen=True):
-    """The number of a task, and its result when it has ended."""
+    """The number of a task, whether it has ended, and then its result."""
 
     number: str
+    ended: bool = False
     result: T | None = None
 
 

@@ -244,6 +244,10 @@ class Store:
             with self.database.transaction(application) as database:
                 database.execute("UPDATE applications SET active = ? WHERE name = ?", (int(active), application))
 
+    def is_active(self, application: str) -> bool:
+        """Return whether the next start of a platform restarts an application."""
+        return bool(self.database.rows("SELECT 1 FROM applications WHERE name = ? AND active", application))
+
     def forget(self, application: str) -> None:
         """Remove an application, and its checkpoint."""
         with self.database.transaction(application, forget=True) as database:

@@ -2,13 +2,13 @@
 
 import struct
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from exop.errors import NotStorable
@@ -16,7 +16,18 @@ from exop.model.slets.ports import PortType
 from exop.runtime.channels import frame_body, wire
 from exop.runtime.channels import inbox as inbox_module
 from exop.runtime.channels import outbox as outbox_module
-from exop.runtime.channels.frame_body import ARROW, BYTES, GENERAL, ROWS, SCALARS, TABLES, body_of, event_of, events_of
+from exop.runtime.channels.frame_body import (
+    ARROW,
+    BYTES,
+    GENERAL,
+    ROWS,
+    SCALARS,
+    TABLES,
+    BodyReader,
+    body_of,
+    event_of,
+    events_of,
+)
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.spill import Spill
@@ -51,12 +62,41 @@ BODIES = st.one_of(
     st.tuples(HEADS, st.binary(max_size=40)).map(b"".join),
 )
 EVENTS = st.one_of(st.integers(0, 3), st.integers(90, 110), st.integers(0, 2**32 - 1))
+FORMS = st.sampled_from([ITEMS, LIST, COLUMNS, CONTROL])
 
 
-@given(EVENTS, EVENTS, st.sampled_from([ITEMS, LIST, COLUMNS, CONTROL]), BODIES)
-@settings(max_examples=60, deadline=None)
-def test_any_frame_takes_no_more_than_its_header_says(first: int, events: int, form: int, body: bytes) -> None:
+def flags(rows: int) -> bytes:
+    """A record batch with as many rows as a byte string can have: one bit each."""
+    column = pa.BooleanArray.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(bytes(rows // 8 + 1))])
+    return b"".join(map(bytes, body_of([event_of("push_batch", pa.record_batch([column], names=["n"]))])))
+
+
+COUNTS = st.one_of(st.integers(0, 2 * CAPACITY), st.sampled_from([wire.MOST_ITEMS, wire.MOST_ITEMS + 1, 2**18]))
+
+
+class Body(bytes):
+    """A body whose repr is short."""
+
+    def __repr__(self) -> str:
+        return f"{len(self)} bytes that begin with {bytes(self[:20])!r}"
+
+
+#: Frames of a peer that sends anything, and frames whose headers are true.
+FRAMES = st.one_of(
+    st.tuples(EVENTS, EVENTS, FORMS, BODIES),
+    st.tuples(st.integers(0, 1), COUNTS, st.sampled_from([ITEMS, LIST])).map(
+        lambda found: (*found, SCALARS + array(found[1]))
+    ),
+    st.sampled_from([1, CAPACITY, wire.MOST_ROWS, wire.MOST_ROWS + 1]).map(
+        lambda rows: (0, rows, COLUMNS, flags(rows))
+    ),
+).map(lambda found: (*found[:3], Body(found[3])))
+MOST = {ITEMS: CAPACITY, LIST: wire.MOST_ITEMS, COLUMNS: wire.MOST_ROWS, CONTROL: 1}
+
+
+def takes_no_more_than_it_says(frame: tuple[int, int, int, bytes]) -> None:
     """A frame is taken as far as its header and the credit permit, or refused; memory is bounded either way."""
+    first, events, form, body = frame
     there = receiving()
     tracemalloc.start()
     try:
@@ -67,8 +107,46 @@ def test_any_frame_takes_no_more_than_its_header_says(first: int, events: int, f
     finally:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert there.depth <= max(CAPACITY, events if form in (LIST, COLUMNS) else 1)
+    assert there.depth <= MOST[form]
     assert peak <= 24 * len(body) + COST * 2**20
+
+
+def all_frames(examples: int) -> None:
+    """Try so many frames, the same every time."""
+    search = settings(max_examples=examples, deadline=None, database=None, phases=[Phase.generate])
+    search(given(FRAMES)(takes_no_more_than_it_says))()
+
+
+def test_any_frame_takes_no_more_than_its_header_says() -> None:
+    """It is the header that bounds what a frame costs."""
+    all_frames(80)
+
+
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number in the header is compared with no credit."""
+    monkeypatch.setattr(Inbox, "_check", lambda self, *header: True)
+
+
+def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists have as many items, and batches as many rows, as a peer likes."""
+    monkeypatch.setattr(inbox_module, "MOST_ITEMS", 2**32)
+    monkeypatch.setattr(inbox_module, "MOST_ROWS", 2**32)
+
+
+def compared_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number in the header is compared with the items when they have been made."""
+    monkeypatch.setattr(Inbox, "_check", lambda self, first, events, form, size: events < 2**32)
+    monkeypatch.setattr(BodyReader, "_items", lambda self, head, data, events: self._decoded(data))
+
+
+@pytest.mark.parametrize("plant", [unchecked, unbounded, compared_later])
+def test_a_planted_mistake_is_found(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    """One of the frames shows it."""
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        all_frames(80)
 
 
 @pytest.mark.parametrize(
