@@ -94,7 +94,11 @@ class History:
         if entry is not None and entry["application"] == after.name:
             entry |= found
         else:
-            self._keep({"application": after.name, "what": "change", **_caller(), **found, "outcome": "done"})
+            self.noted(after.name, "change", **found)
+
+    def noted(self, application: str, what: str, **facts: Any) -> None:
+        """Record what has happened, and not by an operation."""
+        self._keep({"application": application, "what": what, **_caller(), **facts, "outcome": "done"})
 
     def counted(self, application: str, operation: str, outcome: str, reason: str = "", times: int = 1) -> None:
         """Count calls of a peer that were refused, or that recorded no entries of their own.

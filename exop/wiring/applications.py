@@ -354,7 +354,7 @@ class Applications:
                 self._set_inactive(mesh.name)
 
         deployment.over = note_end
-        follow_updates(deployment, self._wiring, self._note)
+        follow_updates(deployment, self._wiring, self._note, self.history)
         deployment.check_finished()
         self.lost.pop(mesh.name, None)
         return deployment

@@ -608,7 +608,7 @@ def test_further_ports(platform):
 
 
 def test_what_takes_effect_is_logged(platform, capsys):
-    """One line in the log, by a thread that has time for it."""
+    """One line in the log, and one in the history, by a thread that has time for it."""
     seen: list[Any] = []
     platform.apply(chain("app", endless, scale, writing(seen)).build().configure("b", by=2, when="x >= 50"))
     told = ""
@@ -619,6 +619,8 @@ def test_what_takes_effect_is_logged(platform, capsys):
         return "a conditional update took effect" in told and "by=2 when x >= 50" in told
 
     eventually(logged, "the line in the log")
+    entry = next(one for one in platform.history("app") if one["what"] == "conditional update took effect")
+    assert (entry["node"], entry["steps"]) == ("b", ["by=2 when x >= 50"])
     end(platform, "app")
 
 

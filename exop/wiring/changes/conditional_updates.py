@@ -13,6 +13,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.history import History
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan, make_plan
 from exop.wiring.controller import WiringController
@@ -100,8 +101,10 @@ def settle_updates(deployment: Deployment, ready: Iterable[Follower], since: int
     return mesh
 
 
-def follow_updates(deployment: Deployment, wiring: WiringController, stored: Callable[[Deployment], object]) -> None:
-    """Whenever updates have taken effect, log, store the mesh, and compile the triggers out, in a thread of its own."""
+def follow_updates(
+    deployment: Deployment, wiring: WiringController, stored: Callable[[Deployment], object], history: History
+) -> None:
+    """When updates have taken effect, tell, store the mesh, and compile the triggers out, in a thread of its own."""
     due, news = threading.Lock(), deployment.update_log.news  # the lock is held from the news until the work begins
 
     def begin() -> None:
@@ -115,6 +118,9 @@ def follow_updates(deployment: Deployment, wiring: WiringController, stored: Cal
         while news:
             event, facts = news.popleft()
             logger("exop.updates").info(event, **facts)
+            if "update" in facts:
+                what = event.removeprefix("a ")
+                history.noted(deployment.name, what, node=facts["place"], steps=[facts["update"]])
         with deployment.changing:
             nodes, channels = deployment.update_log.places(pending=False)
             if deployment.finished.is_set() or not (nodes or channels):
