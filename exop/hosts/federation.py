@@ -177,7 +177,7 @@ class Federation:
 
     def plan(self, mesh: Mesh) -> Plan:
         """Plan a change of a running application; raises as `Applications.plan`."""
-        self._check_home(mesh.name)
+        self._check_home((mesh := mesh.at_home(self.name)).name)
         if not self.spans(mesh):
             return self._local.plan(mesh)
         before = self.mesh(mesh.name)
@@ -191,7 +191,7 @@ class Federation:
         self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
     ) -> Mesh:
         """Deploy or change an application, as `Applications.apply`."""
-        self._check_home(mesh.name)
+        self._check_home((mesh := mesh.at_home(self.name)).name)
         if not self.spans(mesh):
             return self._local.apply(mesh, timeout, pause, stall=stall)
         found = self.homes.setdefault(mesh.name, Spanning(Mesh(mesh.name)))

@@ -136,6 +136,18 @@ def test_all_hosts_restart(tmp_path: Path):
         assert a.applications() == b.applications() == []
 
 
+def test_what_has_come_home_is_no_more_placed_than_what_has_never_left():
+    """Whether the home is named or not: it is drawn, stored and compared as the other nodes there."""
+    with hosts("a", "b") as (a, b):
+        made = a.apply(counting("b"))
+        goes_on(b)
+        back = a.apply(made.move("check", to="a"))
+        assert {node.host for node in back.nodes.values()} == {None}
+        assert "host" not in a.mesh("app").to_toml()
+        assert not a.plan(back.configure("numbers").move("check", to="a"))
+        goes_on(a)
+
+
 def test_a_link_is_made_again_at_every_start(tmp_path: Path):
     """What spans it goes on; of a link that was forgotten, the error names the peer, and its cure brings all back."""
     with platform("b", state=tmp_path / "b") as b:

@@ -151,6 +151,14 @@ class Mesh(Graph):
             return self._with(replace(there, host=to))
         return self.edited(channels={name: replace(there, host=to)})
 
+    def at_home(self, home: str) -> Self:
+        """Return the mesh without the name of its *home*: what names no host is there."""
+        if home not in self.hosts:
+            return self
+        nodes = {name: replace(one, host=None) for name, one in self.nodes.items() if one.host == home}
+        channels = {name: replace(one, host=None) for name, one in self.channels.items() if one.host == home}
+        return self.edited(nodes, channels)
+
     def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Self:
         """Change settings of a node, or its policy `on_error`, or settings of a channel of this name.
 
