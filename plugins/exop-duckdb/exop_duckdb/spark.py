@@ -87,6 +87,7 @@ _SIGNS: Final = {
     exp.Like: "like",
     exp.RegexpLike: "rlike",
     exp.BitwiseXor: "^",
+    exp.Bracket: "[…]",
 }
 _CURE: Final = (
     "write it with other functions (the README of exop-duckdb lists them), keep the query on `spark:sql`, or write it "
@@ -163,7 +164,7 @@ def name_of(node: Any) -> str:
 def differing(tree: Any) -> Iterator[tuple[str, str]]:
     """Return what is not the same on both engines in a query, as it is written for Spark: its name, and why."""
     for node in tree.walk():
-        if isinstance(node, (exp.Func, exp.Binary)) and (problem := _problem(node)):
+        if isinstance(node, (exp.Func, exp.Binary, exp.Bracket)) and (problem := _problem(node)):
             yield name_of(node), problem
 
 
