@@ -434,7 +434,7 @@ class Feed:
         time = self.event_time
         marked = time is not None and moment is not None
         self._note(kind, events, int(marked))
-        if time is not None and marked:
+        if time is not None and moment is not None:
             named = zip(self._columns.names, self._columns.types, strict=True)
             at = self._moment(moment)
             values = [pa.array([at if name == time.column else None], kind) for name, kind in named]

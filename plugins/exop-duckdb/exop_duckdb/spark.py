@@ -53,14 +53,14 @@ _SAME: Final = (
     *(exp.RowNumber, exp.Rank, exp.DenseRank),
 )
 #: The functions whose results differ a little, and how.
-_NEARLY: Final = {
+_NEARLY: Final[dict[Any, str]] = {
     **dict.fromkeys((exp.Avg, exp.Corr, exp.Exp, exp.Ln, exp.Pow, exp.Sum), "in the last bits of a double"),
     **dict.fromkeys((exp.Stddev, exp.StddevSamp, exp.StddevPop), "in the last bits of a double"),
     **dict.fromkeys((exp.Variance, exp.VariancePop, exp.Quantile, exp.Median), "in the last bits of a double"),
     **dict.fromkeys((exp.Upper, exp.Lower, exp.Initcap), "for some letters outside ASCII"),
 }
 #: What those that are translated mean in DuckDB's own SQL.
-_OWN: Final = {
+_OWN: Final[dict[Any, str]] = {
     **dict.fromkeys(
         (exp.Div, exp.Mod, exp.IntDiv), "DuckDB does not refuse every division by zero, and has other types"
     ),
@@ -144,7 +144,7 @@ CREATE MACRO _exop_text(x) AS
 class AnsiSpark(Spark):
     """The dialect of Spark in ANSI mode, in which a cast that is not possible is an error."""
 
-    class Parser(Spark.Parser):
+    class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
         """The parser."""
 
         STRICT_CAST = True
@@ -221,55 +221,59 @@ def _target(node: Any) -> str:
 
 def _on_duckdb(node: Any) -> Any:
     """Return what takes the place of a node, whose parts are translated; the node itself if it stays."""
-    call = lambda name, *parts: exp.Anonymous(this=f"_exop_{name}", expressions=[*parts])  # noqa: E731
     match node:
         case exp.Div():
-            return call("divide", node.this, node.expression)
+            return _call("divide", node.this, node.expression)
         case exp.Add() | exp.Sub() | exp.Mul():
-            node.set("this", call("alike", node.this, node.expression.copy()))
+            node.set("this", _call("alike", node.this, node.expression.copy()))
         case exp.Mod() | exp.IntDiv():
-            node.set("this", call("alike", node.this, node.expression.copy()))
-            node.set("expression", call("nonzero", node.expression))
+            node.set("this", _call("alike", node.this, node.expression.copy()))
+            node.set("expression", _call("nonzero", node.expression))
         case exp.SafeDivide():
             return exp.If(
                 this=exp.NEQ(this=node.expression.copy(), expression=exp.Literal.number(0)),
-                true=call("divide", node.this, node.expression),
+                true=_call("divide", node.this, node.expression),
             )
         case exp.TryCast() if _target(node) in _WHOLE:
-            node.set("this", call("try_whole", node.this))
+            node.set("this", _call("try_whole", node.this))
         case exp.TryCast() if _target(node) in _FLOATING:
-            node.set("this", call("try_number", node.this))
+            node.set("this", _call("try_number", node.this))
         case exp.Cast() if _target(node) in _WHOLE:
-            node.set("this", call("whole", node.this))
+            node.set("this", _call("whole", node.this))
         case exp.Cast() if _target(node) in _FLOATING:
-            node.set("this", call("number", node.this))
+            node.set("this", _call("number", node.this))
         case exp.Cast() if _target(node) in _TEXT:
-            return call("text", node.this)
+            return _call("text", node.this)
         case exp.Concat():
-            node.set("expressions", [call("text", one) for one in node.expressions])
+            node.set("expressions", [_call("text", one) for one in node.expressions])
         case exp.DPipe():
-            node.set("this", call("text", node.this))
-            node.set("expression", call("text", node.expression))
+            node.set("this", _call("text", node.this))
+            node.set("expression", _call("text", node.expression))
         case exp.Substring() if node.args.get("start") is not None:
             start = node.args["start"]
             zero = exp.EQ(this=start.copy(), expression=exp.Literal.number(0))
             node.set("start", exp.If(this=zero, true=exp.Literal.number(1), false=start))
             if node.args.get("length") is not None:
-                node.set("length", call("least", node.args["length"]))
+                node.set("length", _call("least", node.args["length"]))
         case exp.Ln():
             positive = exp.GT(this=node.this.copy(), expression=exp.Literal.number(0))
             return exp.If(this=positive, true=node.copy())
         case exp.Ceil() | exp.Floor():
-            return call(node.key, node.this)
+            return _call(node.key, node.this)
         case exp.TsOrDsAdd():
             return exp.Cast(this=node.copy(), to=exp.DataType.build("DATE"))
         case exp.Avg() | exp.Median():
-            node.set("this", call("binary", node.this))
+            node.set("this", _call("binary", node.this))
         case exp.UnixSeconds() | exp.UnixMillis() | exp.UnixMicros():
             unit = {exp.UnixSeconds: 1_000_000, exp.UnixMillis: 1_000, exp.UnixMicros: 1}[type(node)]
-            return call("epoch", node.this, exp.Literal.number(unit))
+            return _call("epoch", node.this, exp.Literal.number(unit))
         case exp.DayOfWeek():
             return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.Literal.number(1)))
         case exp.Quantile():
-            return exp.Anonymous(this="quantile_cont", expressions=[call("binary", node.this), node.args["quantile"]])
+            return exp.Anonymous(this="quantile_cont", expressions=[_call("binary", node.this), node.args["quantile"]])
     return node
+
+
+def _call(name: str, *parts: Any) -> Any:
+    """Return a call of one of `MACROS`."""
+    return exp.Anonymous(this=f"_exop_{name}", expressions=[*parts])
