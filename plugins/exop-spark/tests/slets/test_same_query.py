@@ -88,8 +88,9 @@ def values(table: pa.Table) -> list[list[Any]]:
 def session(spark):
     """A session of Spark with the rows."""
     made = spark.engine.session()
-    made.createDataFrame(ROWS).createOrReplaceTempView("rows")
-    return made
+    with spark.engine.building(made):  # otherwise it would remain the active session of this thread
+        made.createDataFrame(ROWS).createOrReplaceTempView("rows")
+        yield made
 
 
 @pytest.mark.parametrize("text", [EACH, TOGETHER, NUMBERED])
