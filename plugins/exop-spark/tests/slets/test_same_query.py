@@ -56,7 +56,7 @@ t + interval 1 day; t - interval 10 seconds; d > date'2000-01-01'; concat(a, '-'
 TOGETHER = f"""
 sum(a); sum(n); sum(x); sum(f); avg(a); avg(b); avg({SMALL}); avg(f); min(a); max(a); min(x); max(x); min(s); max(s)
 min(t); max(d); count(*); count(b); count(distinct b); count_if(a > 1); first(s); first(b); bool_or(a > 8); bool_and(k)
-stddev(a); stddev_samp(a); stddev_pop(a); variance(a); var_samp(b); var_pop(a); corr(a, b); percentile(a, 0.5)
+count_if(a is null); stddev(a); stddev_samp(a); stddev_pop(a); variance(a); var_samp(b); var_pop(a); percentile(a, 0.5)
 percentile(a, 0.9); percentile(b, 0.25); median(a); median({SMALL}); sum(a) filter (where b > 2); sum(a) / count(*)
 concat(sum(a), ''); sum(a * 1.5); cast(avg(a) as int); round(avg(b))
 """
