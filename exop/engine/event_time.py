@@ -35,7 +35,7 @@ class EventTime:
         if self.unit not in MICROSECONDS:
             raise ValueError(f"{self.unit!r} is no unit of time; there are {', '.join(MICROSECONDS)}")
 
-    def never(self, bits: int = 64) -> int:
+    def never(self, bits: int = 64) -> float:
         """Return a time after every window: the end of the calendar, or the largest number of *bits*."""
         return min((1 << (bits - 1)) - 1, _LAST // MICROSECONDS[self.unit])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -347,7 +348,8 @@ class Feed:
         """A time after every window."""
         if self.event_time is None:
             return float("inf")
-        return self.event_time.never(self._columns.field(self.event_time.column).type.bit_width)
+        kind = self._time_type
+        return self.event_time.never(kind.bit_width if pa.types.is_integer(kind) else 64)
 
     @property
     def pending(self) -> int:
@@ -432,9 +434,10 @@ class Feed:
         time = self.event_time
         marked = time is not None and moment is not None
         self._note(kind, events, int(marked))
-        if time is not None and marked:
+        if time is not None and moment is not None:
             named = zip(self._columns.names, self._columns.types, strict=True)
-            values = [pa.array([moment if name == time.column else None], kind) for name, kind in named]
+            at = self._moment(moment)
+            values = [pa.array([at if name == time.column else None], kind) for name, kind in named]
             self._markers.append(self._log.end)
             self._append([*values, pa.array([-1], pa.int64())])
         self._lock.notify_all()
@@ -442,8 +445,21 @@ class Feed:
     def _following(self, complete: float) -> float:
         """Return the earliest time that may follow; without an event time, that of integers, or the same."""
         if self.event_time is not None:
-            return self.event_time.after(complete)
+            last = self.never  # also of a punctuation that is infinite, or that the column cannot reach
+            return self._moment(min(self.event_time.after(max(-last, min(complete, last))), last))
         return complete + 1 if isinstance(complete, int) else complete
+
+    @property
+    def _time_type(self) -> pa.DataType:
+        assert self.event_time is not None
+        return self._columns.field(self.event_time.column).type
+
+    def _moment(self, moment: float) -> float:
+        """Return the first time, from *moment* on, that the column of the event time can hold."""
+        if not pa.types.is_floating(self._time_type):
+            return ceil(moment)
+        number = self._time_type.to_pandas_dtype()(moment)  # not every integer is a floating-point number
+        return float(number if float(number) >= moment else np.nextafter(number, type(number)(inf)))
 
 
 def completed(feeds: list[Feed]) -> float | None:

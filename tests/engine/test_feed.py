@@ -6,7 +6,7 @@ from math import inf, nextafter
 import pyarrow as pa
 import pytest
 
-from exop.engine.event_time import EventTime
+from exop.engine.event_time import MICROSECONDS, EventTime
 from exop.engine.feed import ROW, Feed, Part, completed
 from exop.engine.progress import InputPosition
 from exop.engine.trigger import BatchTrigger
@@ -234,6 +234,24 @@ def test_floating_point_times_follow_at_once(complete, following):
     feed.punctuate(complete)
     assert read(feed, 0, feed.offset) == [{"time": following, ROW: -1}]
     assert feed.event_time.before(following) == complete
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize("unit", MICROSECONDS)
+@pytest.mark.parametrize("complete", [-inf, -1e30, 0, 100.5, 2**53 + 1, 1e30, inf])
+def test_the_column_of_the_time_holds_every_marker(kind, unit, complete):
+    """At any punctuation, and at the end: not before what may follow, as far as the column reaches."""
+    trigger = BatchTrigger()
+    trigger.release()
+    feed = Feed("rows", pa.schema([("time", kind)]), trigger, event_time=EventTime("time", unit))
+    feed.punctuate(complete)
+    feed.end()
+    after, last = (row["time"] for row in read(feed, 0, feed.offset))
+    assert after <= last
+    assert last >= feed.never
+    assert after > complete or after == last
+    held = (2 ** (kind.bit_width - 1) - 1) if pa.types.is_integer(kind) else inf
+    assert feed.never == min(held, EventTime("time", unit).never())
 
 
 def test_with_a_boundary_only_crossings_are_marked():

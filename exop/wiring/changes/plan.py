@@ -448,6 +448,9 @@ def _of_successor(step: Step, node: Node, last: Opened | None) -> Iterator[str]:
         dropped = (update for update in step.before.pending if update not in node.pending)
         why = f"{node.slet.name} has no such port, field or setting"
         yield from (f"{node.name}: the pending {update} is dropped: {why}" for update in dropped)
+        for slet in (step.before.slet, node.slet):
+            if (differences := getattr(slet.factory, "differences", None)) is not None:
+                yield from differences(step.before, node)
     if node.memento is not None and node.slet.inputs:
         yield f"the given memento of {node.name} lacks all changes of its state since it was taken"
     elif node.memento is not None:

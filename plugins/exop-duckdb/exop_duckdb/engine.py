@@ -19,6 +19,7 @@ from exop.engine.event_time import MICROSECONDS
 from exop.errors import QueryError, SettingError
 from exop.model.values.columns import stream_of
 
+from . import spark
 from .queries import WINDOW, declared, parsed, position
 
 #: The units of an event time, in nanoseconds.
@@ -158,6 +159,8 @@ class DuckDb(Engine):
     def compile(self, query: str) -> None:
         """Create the tables, and analyse the query without running it."""
         self._query = query
+        if self._dialect == spark.DIALECT:
+            self._base.execute(spark.MACROS)
         try:
             with reported():
                 for statement in declared(self._tables):

@@ -14,6 +14,8 @@ from sqlglot.errors import SqlglotError
 
 from exop.errors import QueryError
 
+from . import spark
+
 #: The column that stands for the window of a row; as long as the keyword, so that positions remain valid.
 WINDOW: Final = "_exopw"
 # It prints a line on statements that it does not know; the error says more.
@@ -54,11 +56,29 @@ def parsed(text: str, dialect: str) -> Parsed:
             word = str(tree.this if isinstance(tree, (exp.Command, exp.Column)) else tree.key).upper()
             problem = f"{word} is not allowed; write SELECT, INSERT, UPDATE, DELETE or MERGE"
             raise QueryError(problem=problem, position=max(0, text.upper().find(word)))
-    changed = [tree.transform(lambda node: exp.column(WINDOW) if _is_window(node) else node) for tree in trees]
+    changed = [_with_column(tree) for tree in trees]
     if not trees:
         raise QueryError(problem="the query is empty", position=0)
+    if dialect == spark.DIALECT:
+        changed = [spark.translated(tree, text) for tree in changed]
     selects = isinstance(trees[-1], exp.Query)
     return Parsed(tuple(tree.sql("duckdb") for tree in changed), selects, lengths.pop() if lengths else 0)
+
+
+def differences(text: str, dialect: str) -> dict[str, str]:
+    """Return the functions and operators of a query for Spark that are not the same on DuckDB, and how they differ.
+
+    There, the query is written in *dialect*.
+    """
+    try:
+        trees = [_with_column(tree) for tree in _trees(text, spark.DIALECT)]
+    except QueryError:  # Spark refuses it, and says why
+        return {}
+    found = dict[str, str]()
+    for tree in trees:
+        for name, how in spark.compared(tree, own=dialect != spark.DIALECT):
+            found[name] = how if found.get(name, how) == how else f"{found[name]}; {how}"
+    return found
 
 
 def declared(text: str) -> tuple[str, ...]:
@@ -84,7 +104,8 @@ def position(text: str, problem: str) -> int | None:
 
 def _trees(text: str, dialect: str) -> list[Any]:
     try:
-        trees = sqlglot.parse(_with_windows(text, dialect), read=dialect)
+        read = spark.AnsiSpark if dialect == spark.DIALECT else dialect
+        trees = sqlglot.parse(_with_windows(text, dialect), read=read)
     except SqlglotError as error:
         facts = (getattr(error, "errors", None) or [{}])[0]
         at = None
@@ -106,6 +127,11 @@ def _with_windows(text: str, dialect: str) -> str:
             quotes = (one.end + 1 - one.start - len(WINDOW)) // 2
             letters[one.start + quotes : one.end + 1 - quotes] = WINDOW
     return "".join(letters)
+
+
+def _with_column(tree: Any) -> Any:
+    """Return a query in which the window is a column."""
+    return tree.transform(lambda node: exp.column(WINDOW) if _is_window(node) else node)
 
 
 def _is_window(node: Any) -> bool:

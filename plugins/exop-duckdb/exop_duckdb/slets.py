@@ -62,6 +62,19 @@ class DuckDbSql(EngineSlet, name="sql"):
             spec, inputs=ports, outputs=(PortSpec("out", "out", out),), results={port.name: "many" for port in ports}
         )
 
+    @classmethod
+    def differences(cls, before: Any, after: Any) -> Iterator[str]:
+        """Describe what a query means in another way if it moves between DuckDB and Spark; for the plan of a change."""
+        here, there = (before, after) if before.slet.factory is cls else (after, before)
+        text = there.settings.get("query") if _is_on_spark(there.slet.factory) else None
+        if not isinstance(text, str):
+            return
+        # Imported lazily: sqlglot is loaded with the first node that needs it.
+        from .queries import differences
+
+        for name, how in differences(text, here.settings["dialect"]).items():
+            yield f"warning: {before.name}: {name} in the query differs between DuckDB and Spark: {how}"
+
     def __getattr__(self, name: str) -> Any:
         """Return the method of an input."""
         if name in self.__dict__.get("inputs", ()):
@@ -81,6 +94,11 @@ class DuckDbSql(EngineSlet, name="sql"):
         times = _times(self.event_time, {port: schema_of(text, "columns").names for port, text in tables.items()})
         out = schema_of(self.out_columns, "out_columns")
         return DuckDb(tables, out, times, self.tables, self.dialect, self.memory, self.threads)
+
+
+def _is_on_spark(factory: Any) -> bool:
+    kinds = getattr(factory, "__mro__", (factory,))
+    return any(str(kind.__module__).startswith("exop_spark.") for kind in kinds)
 
 
 def _times(text: str | dict[str, str], columns: Mapping[str, list[str]]) -> dict[str, str]:

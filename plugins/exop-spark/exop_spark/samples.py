@@ -21,7 +21,8 @@ def _values(field: pa.Field, moment: float | None) -> pa.Array:
         return pa.array([moment] * ROWS, pa.float64()).cast(kind, safe=False)
     if pa.types.is_boolean(kind):
         return pa.array([row % 2 == 0 for row in range(ROWS)], kind)
-    numbers = pa.array([1 + row % 8 for row in range(ROWS)], pa.int64())
+    step = 1_000 if getattr(kind, "unit", "") == "ns" else 1  # Spark's times are in microseconds
+    numbers = pa.array([(1 + row % 8) * step for row in range(ROWS)], pa.int64())
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
         narrow = numbers.cast(pa.int32()) if kind.bit_width == 32 else numbers
         return narrow.cast(kind) if not pa.types.is_floating(kind) else numbers.cast(kind)

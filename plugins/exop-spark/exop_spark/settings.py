@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Final
+
+from .errors import SparkError
 
 DEFAULT_MASTER: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
@@ -17,6 +20,28 @@ MEMORY: Final = "2g"
 #: this takes a third less CPU and a third of the time to warm up, but has a quarter less throughput in a long backlog.
 JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+#: The options of ours that EXOP_SPARK_CONF may replace: nothing else of the platform depends on them.
+_REPLACEABLE: Final = (
+    "spark.app.name",
+    "spark.ui.enabled",
+    "spark.local.dir",
+    "spark.sql.warehouse.dir",
+    "spark.sql.streaming.metricsEnabled",
+)
+#: The options that have a variable of their own, or are those of the slets.
+_ELSEWHERE: Final = {
+    "spark.driver.memory": "set EXOP_SPARK_MEMORY",
+    "spark.driver.extraJavaOptions": "set EXOP_SPARK_JAVA_OPTIONS",
+    "spark.master": "give the slets the setting master",
+    "spark.driver.host": "set EXOP_SPARK_HOST",
+}
+_KEPT: Final = """rootLogger.appenderRef.kept.ref = kept
+appender.kept.type = File
+appender.kept.name = kept
+appender.kept.fileName = {log}
+appender.kept.layout.type = PatternLayout
+appender.kept.layout.pattern = %d %p %c{{1}}: %m%n%ex
+"""
 _LOGGING: Final = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 appender.file.type = File
@@ -32,7 +57,9 @@ logger.python.level = error
 def java_options(directory: Path) -> dict[str, str]:
     """Return the options of the Java process, which writes its log to a file in *directory*, not to the terminal."""
     logging = directory / "log4j2.properties"
-    logging.write_text(_LOGGING.format(log=directory / LOG))
+    kept = os.environ.get("EXOP_SPARK_LOG", "")
+    also = _KEPT.format(log=Path(kept).absolute()) if kept else ""
+    logging.write_text(_LOGGING.format(log=directory / LOG) + also)
     java = [f"-Dlog4j2.configurationFile=file:{logging}", f"-Dderby.system.home={directory}"]
     java += os.environ.get("EXOP_SPARK_JAVA_OPTIONS", JAVA_OPTIONS).split()
     return {
@@ -66,7 +93,7 @@ def session_options() -> dict[str, str]:
 
 def spark_options(master: str, directory: Path, host: str) -> dict[str, str]:
     """Return the options of a context with scratch files in *directory*; workers reach this process at *host*."""
-    return session_options() | {
+    own = session_options() | {
         "spark.master": master,
         "spark.app.name": "exop",
         "spark.ui.enabled": "false",
@@ -79,3 +106,26 @@ def spark_options(master: str, directory: Path, host: str) -> dict[str, str]:
         "spark.driver.host": host or LOOPBACK,
         "spark.driver.bindAddress": host or LOOPBACK,
     }
+    return own | _of_user(own)
+
+
+def _of_user(own: dict[str, str]) -> dict[str, str]:
+    """Return the options of EXOP_SPARK_CONF: `spark.ui.enabled=true spark.jars=/opt/geo.jar`, quoted as in a shell.
+
+    Raises:
+        SparkError: one is not an option of Spark, or is one that the platform depends on.
+    """
+    found: dict[str, str] = {}
+    for text in shlex.split(os.environ.get("EXOP_SPARK_CONF", "")):
+        name, is_option, value = text.partition("=")
+        problem = ""
+        if not is_option or not name.startswith("spark."):
+            problem = "it is not an option of Spark; write spark.NAME=VALUE, with a space between two of them"
+        elif name in _ELSEWHERE:
+            problem = f"it has its own place; {_ELSEWHERE[name]}"
+        elif name in own and name not in _REPLACEABLE:
+            problem = f"the queries need {own[name]!r}; leave it out"
+        if problem:
+            raise SparkError(f"EXOP_SPARK_CONF has {text!r}: {problem}")
+        found[name] = value
+    return found

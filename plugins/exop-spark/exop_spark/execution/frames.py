@@ -11,6 +11,7 @@ from exop.engine.event_time import MICROSECONDS, EventTime
 from exop.engine.feed import ROW, Feed
 
 from ..feed.native import NativeFeed, register
+from .types import NoSuchType, spark_type
 from .window_time import WindowTime, moment
 
 if TYPE_CHECKING:
@@ -78,17 +79,16 @@ def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:
 
 
 def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Numbers fit numbers (their values are checked later), times fit times, texts fit texts; others must be equal."""
-    kinds = (_is_number, pa.types.is_timestamp, _is_text)
-    return bool(found == declared or any(kind(found) and kind(declared) for kind in kinds))
+    """Numbers fit numbers (their values are checked later), times fit times; others must be the same on Spark."""
+    try:
+        same = found == spark_type(declared)
+    except NoSuchType:
+        same = False
+    return bool(same or any(kind(found) and kind(declared) for kind in (_is_number, pa.types.is_timestamp)))
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def quoted(name: str) -> str:

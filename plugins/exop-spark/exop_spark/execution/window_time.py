@@ -12,6 +12,8 @@ from exop.engine.event_time import EventTime
 OFFSET: Final = 1 << 42
 #: The last number: in milliseconds, it is before the end of Spark's calendar.
 _LAST: Final = 250_000_000_000_000 - OFFSET
+#: The largest power of two below.
+_LAST_POWER: Final = 1 << 47
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,10 @@ class WindowTime(EventTime):
     slide: float = 1
     exact: bool = True
 
-    def never(self, bits: int = 64) -> int:
+    def never(self, bits: int = 64) -> float:
         """Return the end of a window after all others."""
+        if not self.exact:  # the product is exact: the number computed from it is the same
+            return _LAST_POWER * self.slide
         return int(min((1 << (bits - 1)) - 1, _LAST * self.slide) // self.slide * self.slide)
 
     def after(self, complete: float) -> float:

@@ -117,7 +117,7 @@ class NativeFeed(Feed):
             self._add_control(stop, None)
             self._stop, self.ended = stop, True
             if self.event_time is not None and (close_windows or self._complete is not None):
-                moment = self.never if close_windows else self._following(self._complete or 0)
+                moment = self._moment(self.never) if close_windows else self._following(self._complete or 0)
                 self._moments.append((stop, moment))
             self._lock.notify_all()
 

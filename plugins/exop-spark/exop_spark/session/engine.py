@@ -274,13 +274,18 @@ class _Shared:
                 engine.close()
 
 
-def _spark(master: str) -> Spark:
+def check_installed() -> None:
+    """Raise `SparkError` if pyspark cannot be imported."""
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise SparkError(
             f"pyspark cannot be imported: {error}; run `pip install exop-spark`, which installs it"
         ) from error
+
+
+def _spark(master: str) -> Spark:
+    check_installed()
     if not master.startswith("sc://"):
         return Spark(master)
     from .connect import ConnectSpark

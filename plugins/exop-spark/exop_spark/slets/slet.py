@@ -13,14 +13,17 @@ import pyarrow as pa
 
 from exop import EndOfStream, OutputPort, Punctuation, Tie
 from exop.engine.feed import Feed
+from exop.engine.progress import QueryProgress
 from exop.engine.pull import PullEngine
 from exop.engine.pull_slet import PullSlet
-from exop.errors import EngineError
+from exop.errors import EngineError, WiringError
 from exop.model.slets.ports import PortType
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
+from exop.runtime.dataflow.batches import to_columns
 
-from ..errors import SparkError
+from ..errors import QueryRefused, SparkError
+from ..execution.types import NoSuchType, spark_columns
 from ..feed.native import NativeFeed
 from ..plan import Input, Mode, Plan, check_settings
 from ..session.engine import lease
@@ -108,6 +111,21 @@ class SparkSlet(PullSlet):
         other = not isinstance(predecessor, SparkSlet) or self.watermark != predecessor.watermark
         return not other and self.tie.native.keys() == predecessor.tie.native.keys()
 
+    def take(self, port: str, payload: Any) -> None:
+        """Append what arrives to the feed; rows in the types of the port are first converted to those of Spark.
+
+        Raises:
+            EngineError: the query has failed, or a value has no equal on Spark.
+        """
+        columns = self.ports[port].columns
+        if isinstance(payload, pa.RecordBatch) and payload.schema.types == columns.types:
+            try:
+                payload = to_columns(payload, PortType(pa.RecordBatch, "columns", spark_columns(columns)))
+            except WiringError as problem:
+                cure = "cast it with safe=False in a slet before, which drops the rest, or declare it as int64"
+                raise SparkError(f"{self._name}, port {port!r}: {problem}; {cure}") from problem
+        super().take(port, payload)
+
     def quiesce(self) -> None:
         """Return when the results of all that Spark has read are sent; what it has not read is for a successor."""
         self._hold(on=True)
@@ -185,7 +203,21 @@ class SparkSlet(PullSlet):
             by_watermark=self.punctuation.by == "watermark",
         )
 
+    def compiled(self, progress: QueryProgress | None = None) -> PullEngine:
+        """Return a new engine that has checked the query.
+
+        Raises:
+            QueryRefused: Spark refuses the query, or has no type for a column.
+        """
+        for port, one in self.ports.items():
+            try:
+                spark_columns(one.columns)
+            except NoSuchType as problem:
+                raise QueryRefused(**self.plan().facts(), port=port, detail=str(problem)) from None
+        return super().compiled(progress)
+
     def _feed(self, port: str, columns: pa.Schema) -> Feed:
+        columns = spark_columns(columns)
         if port not in self.tie.native:
             return super()._feed(port, columns)
         return NativeFeed(

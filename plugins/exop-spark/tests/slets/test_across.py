@@ -3,15 +3,18 @@
 from importlib.util import find_spec
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from exop_spark import aggregate
 
 from bench.across import SETTINGS, World, carried, differences, engines, seconds, see
-from exop import Application, Platform
+from exop import Application, Platform, Punctuation
 from exop.engine import EngineState
+from exop.engine.columns import schema_of
 from exop.errors import MementoError, StoredStateError
 from exop.hooks import Plugins
 from exop.stock.slets import Aggregate
+from exop.testing import feed
 from exop.testing import open as open_slet
 
 OTHER = "duckdb" if find_spec("exop_duckdb") and find_spec("sqlglot") else "stock"
@@ -41,6 +44,29 @@ def test_a_round_trip_while_the_stream_runs(
     assert OTHER in engines()
     seen, last = carried(order, windows, more=5)
     assert differences(seen, last, windows) == 0
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(("kind", "window"), [("double", 60.0), ("float", 86400.5)])
+def test_windows_over_floating_point_times_have_any_length(kind: str, window: float):
+    """The same windows as on another engine, and all of them at the end of the stream."""
+    settings = {"columns": f"ts {kind}, region string", "time": "ts", "keys": ["region"], "window": window}
+    settings["values"] = {"orders": "count(*)"}
+    times = [0.37, 59.5, 60.0, 61.37, 86400.5, 1e10 if kind == "float" else 1e13]
+    batch = pa.RecordBatch.from_pylist([{"ts": time, "region": "ch"} for time in times], schema_of(settings["columns"]))
+    given = [batch.slice(0, 2), Punctuation(59.75), batch.slice(2)]
+    here, there = (
+        [
+            row
+            for one in feed(slet, given, **settings, **own)
+            if isinstance(one, pa.RecordBatch)
+            for row in one.to_pylist()
+        ]
+        for slet, own in ((Aggregate, {}), (aggregate, {"warm_up": 0}))
+    )
+    assert here == there
+    assert sum(row["orders"] for row in there) == len(times)
 
 
 def test_another_aggregate_is_refused_in_the_plan():

@@ -1,5 +1,6 @@
 """Making slets of queries: the platform's view of them, without Spark."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,12 +10,15 @@ import pyarrow as pa
 import pytest
 from exop_spark import EventTime, Input, Punctuate, query
 from exop_spark.execution.frames import timestamp
+from exop_spark.execution.window_time import OFFSET, WindowTime
 from exop_spark.samples import ROWS, made_up
 from exop_spark.slets.aggregates import aggregate
 from exop_spark.slets.sql import event_time_of, sql
 
 from exop import Application, Slet
 from exop.engine.columns import schema_of
+from exop.engine.feed import Feed
+from exop.engine.trigger import BatchTrigger
 from exop.errors import ExopError, SettingError
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import spec_of
@@ -196,6 +200,24 @@ def test_event_time_knows_its_units():
     assert timestamp(EventTime("m", "minute")) == f"timestamp_micros({micros} + CAST({micros} % 1000 = 0 AS BIGINT))"
     assert EventTime("s").never(32) == 2**31 - 1
     assert EventTime("s").never() == 253_402_300_799
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize("slide", [1, 7, 60, 3600, 0.1, 1 / 3, 1e-6, 86400.5])
+def test_the_end_of_an_aggregate_is_behind_all_windows_of_any_length(kind, slide):
+    """Spark computes the number of its window from it, and the end of the stream follows instead of a punctuation."""
+    if (exact := pa.types.is_integer(kind)) and slide % 1:
+        return
+    time = WindowTime("time", slide=slide, exact=exact)
+    trigger = BatchTrigger()
+    trigger.release()
+    feed = Feed("rows", pa.schema([("time", kind)]), trigger, event_time=time)
+    feed.end()
+    marker = pa.ipc.open_stream(feed.read(0, 1)).read_all().column("time")[0].as_py()
+    number = int(marker // slide) if exact else math.floor(marker / slide)  # as in `WindowTime.number`
+    assert number * slide >= feed.never
+    assert number + OFFSET <= 250_000_000_000_000
+    assert exact or number > OFFSET  # the largest number that rows may have
 
 
 def test_made_up_rows_fit_any_columns():

@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from exop_spark import EventTime, Input, Punctuate, SparkSlet, query
-from exop_spark.errors import MasterRefused, OutputMismatch, QueryFailed, QueryRefused
+from exop_spark.errors import MasterRefused, OutputMismatch, QueryFailed, QueryRefused, SparkError
 from exop_spark.session.engine import lease
 
 from exop import Application, EndOfStream, Platform, Punctuation, slet
@@ -82,6 +82,87 @@ def finish(opened: SparkSlet, out: Any) -> None:
     opened.rows(EndOfStream())
     out.wait_for(lambda: out.ended)
     assert out.error is None
+
+
+#: Types that Spark does not have, and that hold the values of one that it has; with a value.
+LIKE_ITS_OWN = {
+    pa.timestamp("ms", "UTC"): datetime(2026, 3, 29, 1, 30, 0, 1000, UTC),
+    pa.timestamp("ns", "Europe/Zurich"): datetime(1700, 1, 1, 12, 0, 0, 1, UTC),
+    pa.timestamp("us", "America/New_York"): datetime(9999, 12, 31, 1, tzinfo=UTC),
+    pa.timestamp("s"): datetime(1900, 1, 1),
+    pa.large_string(): "é",
+    pa.large_binary(): b"\0",
+    pa.binary(2): b"xy",
+    pa.dictionary(pa.int32(), pa.string()): "a",
+    pa.duration("ms"): timedelta(days=2),
+    pa.large_list(pa.large_string()): ["a", None],
+    pa.list_(pa.timestamp("ms"), 1): [datetime(1970, 1, 2)],
+    pa.struct([("a", pa.timestamp("ns", "UTC")), ("b", pa.large_string())]): {"a": None, "b": "x"},
+    pa.map_(pa.large_string(), pa.timestamp("ms")): [("k", datetime(1970, 1, 2))],
+}
+
+
+def test_types_that_are_like_those_of_spark_go_through_as_they_are(out):
+    """They are converted on the way to Spark and back, without a difference; also in made-up rows."""
+    columns = pa.schema([(f"c{n}", kind) for n, kind in enumerate(LIKE_ITS_OWN)])
+    arrays = [pa.array([value, None], kind) for kind, value in LIKE_ITS_OWN.items()]
+    given = pa.RecordBatch.from_arrays(arrays, schema=columns)
+    same = query("same", "SELECT * FROM rows", inputs={"rows": columns}, out=columns, warm_up=1)
+    with same(out=out) as opened:
+        opened.rows(given)
+        finish(opened, out)
+    assert out.batches[0].schema.types == columns.types
+    assert out.batches[0].to_pylist() == given.to_pylist()
+
+
+def test_a_value_that_spark_cannot_hold_is_refused_before_it_takes_it(out):
+    """The query goes on; the error names the column, and both of its cures lead to what they say."""
+    columns = pa.schema([("c", pa.timestamp("ns"))])
+    exact, other = (pa.record_batch([pa.array([ns], pa.timestamp("ns"))], schema=columns) for ns in (5_000, 5_001))
+    same = query("same", "SELECT * FROM rows", inputs={"rows": columns}, out=columns, warm_up=0)
+    with same(out=out) as opened:
+        with pytest.raises(SparkError, match=r"port 'rows'.*'c' is timestamp\[ns\].*lose data.*safe=False.*int64"):
+            opened.rows(other)
+        opened.rows(exact)
+        cast = other.column(0).cast(pa.timestamp("us"), safe=False).cast(pa.timestamp("ns"))
+        opened.rows(pa.record_batch([cast], schema=columns))
+        finish(opened, out)
+    assert [value.value for value in pa.Table.from_batches(out.batches).column("c")] == [5_000, 5_000]
+    assert other.column(0).cast(pa.int64()).to_pylist() == [5_001]  # for `columns="c bigint"`
+
+
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [
+        (pa.uint32(), pa.int64()),
+        (pa.uint64(), pa.decimal128(20, 0)),
+        (pa.time64("us"), pa.int64()),
+        (pa.float16(), pa.float32()),
+    ],
+)
+def test_a_type_that_spark_does_not_have_is_refused_with_its_column(kind, instead):
+    """Before there are rows; the type that the error names is accepted, and takes the values."""
+    made = [
+        query("same", "SELECT a FROM rows", inputs={"rows": columns}, out=columns.remove(1))
+        for columns in (pa.schema([("a", pa.int32()), ("c", one)]) for one in (kind, instead))
+    ]
+    with pytest.raises(QueryRefused, match=f"port 'rows'.*the column 'c' is .*declare it as {re.escape(str(instead))}"):
+        made[0].deep_check({}, {})
+    made[1].deep_check({}, {})()
+    assert pa.array([None], kind).cast(instead).type == instead
+
+
+@pytest.mark.parametrize(("kind", "unit"), [(pa.float64(), "us"), (pa.float32(), "hour")])
+def test_windows_over_floating_point_times_close_at_the_end(out, kind, unit):
+    """The end of time is a number that the column can hold, also where it holds not every integer."""
+    columns = pa.schema([("time", kind), ("value", pa.int32())])
+    text = "SELECT CAST(sum(value) AS INT) AS value FROM rows GROUP BY window(event, '10 days')"
+    inputs, to = {"rows": Input(columns, EventTime("time", unit))}, pa.schema([("value", pa.int32())])
+    with query("sums", text, inputs=inputs, out=to, warm_up=0)(out=out) as opened:
+        opened.rows(pa.record_batch([pa.array([2.5], kind), pa.array([7], pa.int32())], schema=columns))
+        finish(opened, out)
+    assert out.table() == [(7,)]
+    assert all(time < 2.5 for time in out.punctuations)
 
 
 def test_every_type_of_column_goes_through(out):
