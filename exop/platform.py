@@ -14,6 +14,7 @@ from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, Stat
 from exop.hooks import Plugins
 from exop.hosts.federation import Federation
 from exop.hosts.fragment import Fragments
+from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import check_name
 from exop.model.properties import HOST, KIND, NAME
@@ -146,7 +147,12 @@ class Platform(Management[Plan]):
             if self._listen is not None or peers or self._announce or self._hosts.exchange.machines:
                 remoting = self.remoting
                 for peer, uri in peers.items():
-                    remoting.add(peer, uri)
+                    try:
+                        remoting.add(peer, uri)
+                    except ExopError as problem:
+                        if peer in self._peers:
+                            raise
+                        logger("exop.remoting").warning("not linked", peer=peer, address=uri, problem=str(problem))
             if self._hosts.exchange.machines:  # when the peers are known: its fragments are connected to them
                 self._hosts.exchange.start()
             for one in stored:

@@ -23,6 +23,8 @@ TRACEBACK: Final = 20_000
 MOST: Final = 200
 #: So many of the innermost frames of a running stack are shown.
 FRAMES: Final = 12
+#: Seconds for a second try to make a text, after an interrupt that may be that of the user.
+_AGAIN: Final = 0.2
 #: Files whose frames are between a driver and a slet: compiled methods, and the runtime.
 _CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
 
@@ -147,9 +149,9 @@ def _let_interrupts_pass(problem: BaseException, again: Callable[[], object]) ->
             except BaseException as own:  # noqa: BLE001 (whatever the class does)
                 raised.append(own)
 
-        thread = threading.Thread(target=called)
+        thread = threading.Thread(target=called, daemon=True)
         thread.start()
-        thread.join()
+        thread.join(_AGAIN)
         if not (raised and issubclass(type(raised[0]), KeyboardInterrupt)):
             raise problem
 

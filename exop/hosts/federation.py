@@ -232,8 +232,8 @@ class Federation:
         Raises:
             PeerUnreachable: that platform is not connected.
         """
-        found = self._home.spanning(application)
-        host = found.mesh.nodes[node].host if found is not None and node in found.mesh.nodes else None
+        there = found.mesh.nodes.get(node) if (found := self._home.spanning(application)) is not None else None
+        host = there.host if there is not None else None
         return None if host in (None, HERE, self.name) else platform_of(host, self._links)
 
     def resume(self, application: str, node: str) -> None:
@@ -436,7 +436,7 @@ class Federation:
                 self._keep(application, found)
             elif report.plan == found.hosts.get(report.sender):
                 found.reports[report.sender] = report
-                led = any(one is found for one, _ in self._home.pending.values())  # a change may add what runs on
+                led = any(one is found for one, _ in list(self._home.pending.values()))  # a change may add what runs on
                 reports = [found.reports.get(host) for host in found.hosts]
                 over = all(one is not None and one.ended for one in reports) and not led
                 found.finished = found.finished or over

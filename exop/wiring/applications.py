@@ -316,11 +316,12 @@ class Applications:
         *ready* is called when everything is open, and no item moves yet. The end of the application is stored even if
         no caller waits for it.
         """
+        closings = self._closings
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, home=self._host)
         check_channels(mesh, self._manager.kinds)
         self.check_hosts((*mesh.nodes.values(), *mesh.channels.values()))
-        deployment, closings = Deployment(mesh), self._closings
+        deployment = Deployment(mesh)
         deployment.is_fragment = mesh.name in self.fragments
         with ExitStack() as undo:
             self._create(deployment, timeout, undo)

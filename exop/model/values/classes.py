@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import importlib
 import sys
+import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
@@ -242,18 +242,10 @@ def _same(old: Collection[Any], new: Collection[Any]) -> bool:
 
 
 _names: Final[dict[Any, str]] = {}
+#: Seconds to wait for the import of a module by another thread.
+_IMPORTING: Final = 10.0
 #: Letters of the longest name that is looked up.
 _LONGEST: Final = 500
-
-
-def _module(name: str) -> ModuleType | None:
-    """Return a module if it is loaded; if another thread is importing it, wait until it is complete."""
-    found = sys.modules.get(name)
-    # From the dict: a module may compute its attributes.
-    facts = vars(ModuleType)["__dict__"].__get__(found) if issubclass(type(found), ModuleType) else {}
-    if getattr(facts.get("__spec__"), "_initializing", False):
-        importlib.import_module(name)  # it is there already: this waits for the other thread
-    return found
 
 
 def name_of(kind: Any) -> str:
@@ -264,7 +256,7 @@ def name_of(kind: Any) -> str:
     if module == "__main__":
         cure = "define it in a module of a package"
         raise NotStorable(value=qualified, problem="it is defined in a script", cure=cure)
-    found: Any = _module(module)
+    found: Any = sys.modules.get(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)
     if found is not kind:
@@ -278,16 +270,31 @@ def named(name: str) -> Any:
     """Return the class or function of this name, if its module is loaded; nothing is imported or called."""
     # A class of an unloaded version of a bundle is replaced by that of the loaded version.
     module, _, qualified = (find_version(name) or name)[:_LONGEST].partition(":")
-    found: Any = _module(module)
+    found: Any = sys.modules.get(module)
     problem = f"{module} has no {qualified}" if found is not None else f"the module {module} is not loaded here"
     for part in qualified.split("."):
         # From the dicts: a module or class may compute its attributes, and import modules to do so.
         kind: Any = next((one for one in (type, ModuleType) if issubclass(type(found), one)), None)
         found = vars(kind)["__dict__"].__get__(found).get(part) if kind is not None else None
+    if found is None and _imported_meanwhile(module):
+        return named.__wrapped__(name)
     if found is None:
         cure = f"install the code that has {module}, and import it where the slet is defined"
         raise StoredStateError(what=f"a value of {qualified}", problem=problem, cure=cure)
     return found
+
+
+def _imported_meanwhile(module: str) -> bool:
+    """Wait until another thread has imported a module; return whether one was doing that, and has done so in time."""
+    found, until, waited = sys.modules.get(module), time.monotonic() + _IMPORTING, False
+    # From the dict: a module may compute its attributes.
+    facts = vars(ModuleType)["__dict__"].__get__(found) if issubclass(type(found), ModuleType) else {}
+    while getattr(facts.get("__spec__"), "_initializing", False):
+        if time.monotonic() > until:
+            return False
+        waited = True
+        time.sleep(0.005)
+    return waited
 
 
 def forget() -> None:

@@ -28,7 +28,7 @@ _TYPE: Final = re.compile(r"[<>=|][?bBhHiIlLqQefdgFDGiufcmMSUV]\d{0,9}(\[[0-9a-z
 
 def is_columns(value: Any) -> bool:
     """Whether the value is a record batch or a table; an attribute `num_rows` alone is not enough."""
-    return isinstance(value, _loaded("pyarrow", "RecordBatch", "Table"))
+    return isinstance(value, _CLASSES.get("pyarrow") or _loaded("pyarrow", "RecordBatch", "Table"))
 
 
 def _loaded(module: str, *names: str) -> tuple[type, ...]:

@@ -98,7 +98,7 @@ class Tasks:
         with self._futures.lock:
             running = sum(not one.done() for _, one in self._futures.items())
             if running >= RUNNING:
-                raise PlatformBusy(operation="change", problem=f"{running} others are under way")
+                raise PlatformBusy(operation="task", problem=f"{running} others are under way")
             number = self._futures.put(future)
 
         def run() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +11,7 @@ from exop.errors import MeshError
 from exop.model.items import CONTROL
 from exop.runtime.channels.log import LogChannel, LoggingChannel
 from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split
-from exop.runtime.log.memory import Fsync, flat
+from exop.runtime.log.memory import Fsync, Position, flat
 
 
 def _of_each(name: str) -> Any:
@@ -67,18 +66,17 @@ class PartitionedLogChannel(LoggingChannel):
         """Open the logs of all partitions, and compare their number with that of the folders."""
         if (folder := self._path or self.home) is None:
             return
-        there = [*folder.glob(f"{_PART}*")] if folder.is_dir() else []
-        if len(there) not in (0, len(self._parts)):
-            if any(map(_end, there)):
-                raise MeshError(
-                    f"the channel {self.name!r} has {len(self._parts)} partitions, and the log in {folder} has "
-                    f"{len(there)}; give partitions={len(there)}, or another path"
-                )
-            for one in there:  # its first opening was cut short
-                shutil.rmtree(one)
+        homes = [folder / f"{_PART}{number:05d}" for number in range(len(self._parts))]
+        there = sorted(folder.glob(f"{_PART}*")) if folder.is_dir() else []
+        # Not if its first opening was cut short, which has begun the first ones.
+        if len(there) not in (0, len(homes)) and (there != homes[: len(there)] or any(map(_is_filled, there))):
+            raise MeshError(
+                f"the channel {self.name!r} has {len(self._parts)} partitions, and the log in {folder} has "
+                f"{len(there)}; give partitions={len(there)}, or another path"
+            )
         with ExitStack() as undo:
-            for number, part in enumerate(self._parts):
-                part.home = folder / f"{_PART}{number:05d}"
+            for part, home in zip(self._parts, homes, strict=True):
+                part.home = home
                 part.open()
                 undo.callback(part.close)
             undo.pop_all()
@@ -144,11 +142,11 @@ class PartitionedLogChannel(LoggingChannel):
 _PART = "partition-"
 
 
-def _end(folder: Path) -> int:
-    """Return the offset of the next row of a partition on disk."""
+def _is_filled(folder: Path) -> bool:
+    """Whether something was ever written into a partition on disk."""
     part = LogChannel(folder.name, path=folder)
     part.open()
     try:
-        return part.end
+        return part.position != Position(0, 0)
     finally:
         part.close()

@@ -332,15 +332,19 @@ class Checkpointer:
     def _prepared(self, number: int, mesh: Mesh | None = None, work: Work | None = None) -> Snapshot:
         """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
         deployment, known = self._deployment, self._owners
-        for one in deployment.components.values():  # first: what they emit belongs to this checkpoint, too
-            one.flush()
+        component = next(iter(deployment.components.values()), None)
+        if component is not None:  # first: what the slets emit belongs to this checkpoint, too
+            component.user.run(component, CAPTURING, self._flush, PATIENCE)
         self._prepare_sinks(number)
         name = deployment.name
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
         topology = self._topology(mesh := mesh or deployment.mesh)
         take = partial(capture, deployment, topology, mesh.revision, self._owners, work)
-        component = next(iter(deployment.components.values()), None)
         return take() if component is None else component.user.run(component, CAPTURING, take, PATIENCE)
+
+    def _flush(self) -> None:
+        for component in self._deployment.components.values():
+            component.flush()
 
     def _prepare_sinks(self, number: int) -> None:
         """Let the sinks prepare to commit, and note how many items they have received until then."""

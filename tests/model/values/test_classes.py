@@ -18,6 +18,7 @@ import pytest
 
 from exop.model.types.assignable import find_mismatch
 from exop.model.types.description import type_of
+from exop.model.values import classes
 from exop.model.values.classes import (
     Mover,
     NoVersion,
@@ -200,11 +201,10 @@ def test_a_class_is_found_when_the_thread_that_imports_its_module_has_done_that(
     half_gate.pass_it = lambda: (at_gate.set(), gate.wait(60))
     monkeypatch.setitem(sys.modules, "half_gate", half_gate)
     monkeypatch.syspath_prepend(tmp_path)
-    wait = importlib.import_module
     with ThreadPoolExecutor(1) as pool:
-        imported = pool.submit(wait, "half_imported")
+        imported = pool.submit(importlib.import_module, "half_imported")
         assert at_gate.wait(60)
-        monkeypatch.setattr(importlib, "import_module", lambda name: (gate.set(), wait(name))[1])
+        monkeypatch.setattr(classes.time, "sleep", lambda seconds: (gate.set(), at_gate.wait(seconds)))
         try:
             assert named("half_imported:Late") is imported.result(60).Late
         finally:

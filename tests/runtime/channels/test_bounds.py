@@ -124,18 +124,18 @@ def test_any_frame_takes_no_more_than_its_header_says() -> None:
 
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number in the header is compared with no credit."""
-    monkeypatch.setattr(Inbox, "_check", lambda self, *header: True)
+    monkeypatch.setattr(Inbox, "admit", lambda self, header: True)
 
 
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists have as many items, and batches as many rows, as a peer likes."""
-    monkeypatch.setattr(inbox_module, "MOST_ITEMS", 2**32)
-    monkeypatch.setattr(inbox_module, "MOST_ROWS", 2**32)
+    monkeypatch.setattr(wire, "MOST_ITEMS", 2**32)
+    monkeypatch.setattr(wire, "MOST_ROWS", 2**32)
 
 
 def compared_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number in the header is compared with the items when they have been made."""
-    monkeypatch.setattr(Inbox, "_check", lambda self, first, events, form, size: events < 2**32)
+    monkeypatch.setattr(Inbox, "admit", lambda self, header: header[1] < 2**32)
     monkeypatch.setattr(BodyReader, "_items", lambda self, head, data, events: self._decoded(data))
 
 

@@ -126,6 +126,15 @@ def test_the_number_of_partitions_is_fixed(tmp_path):
         opened(tmp_path, partitions=4)
 
 
+def test_a_folder_of_others_is_left_as_it_is(tmp_path):
+    """Its name begins as those of partitions do."""
+    (tmp_path / "partition-2024").mkdir()
+    (tmp_path / "partition-2024" / "data.csv").write_text("1")
+    with pytest.raises(MeshError, match="has 1; give partitions=1, or another path"):
+        opened(tmp_path)
+    assert [*tmp_path.rglob("*.*")] == [tmp_path / "partition-2024" / "data.csv"]
+
+
 @pytest.mark.parametrize("cut", range(1, 4))
 def test_a_first_opening_that_was_cut_short_is_repeated(tmp_path, monkeypatch, cut):
     """After an error the message tells what helps; after a kill, which leaves the same folders, nothing is needed."""
