@@ -143,16 +143,7 @@ class Platform(Management[Plan]):
             self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in stored})
             if self._control:  # before the applications start: clients can see the progress
                 self._serve()
-            peers = {**(store.peers() if store is not None else {}), **self._peers}
-            if self._listen is not None or peers or self._announce or self._hosts.exchange.machines:
-                remoting = self.remoting
-                for peer, uri in peers.items():
-                    try:
-                        remoting.add(peer, uri)
-                    except ExopError as problem:
-                        if peer in self._peers:
-                            raise
-                        logger("exop.remoting").warning("not linked", peer=peer, address=uri, problem=str(problem))
+            self._link(store.peers() if store is not None else {})
             if self._hosts.exchange.machines:  # when the peers are known: its fragments are connected to them
                 self._hosts.exchange.start()
             for one in stored:
@@ -164,6 +155,19 @@ class Platform(Management[Plan]):
             self._starter = None
         list(self.plugins.ask("platform_started", platform=self))
         return self
+
+    def _link(self, stored: Mapping[str, str]) -> None:
+        """Listen, and begin the links to the peers; one that was stored by `connect_peer` prevents no start."""
+        peers = {**stored, **self._peers}
+        if self._listen is not None or peers or self._announce or self._hosts.exchange.machines:
+            remoting = self.remoting
+            for peer, uri in peers.items():
+                try:
+                    remoting.add(peer, uri)
+                except ExopError as problem:
+                    if peer in self._peers:
+                        raise
+                    logger("exop.remoting").warning("not linked", peer=peer, address=uri, problem=str(problem))
 
     def close(self) -> None:
         """Stop every application, and release the state directory.

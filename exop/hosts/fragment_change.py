@@ -139,11 +139,7 @@ class FragmentChange(Participant):
         running, name, is_home = self._here.running, self.application, isinstance(work, Work)
         self._work = work = work if isinstance(work, Work) else Work.decoded(work, self._here)
         if work.transfer != Transfer():
-            # Imported lazily: only moves need the encoding.
-            from exop.hosts.moves.ahead import Ahead
-
-            self._ahead = Ahead(self.plan, self._here.links, 0.0, self._over)
-            self._ahead.expect()  # the hosts of the parts of states may be prepared earlier
+            self._expect()
         known, home = self._here.known.get(name), self.plan.rpartition("@")[2]
         if known is not None and known.home not in (home, work.former):
             raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}")
@@ -185,6 +181,14 @@ class FragmentChange(Participant):
         if self.change is not None:
             self._handing = Handing(self._here.name, self.change, work.transfer, self._ahead, pairs.behind)
             self.change.before_cut += [feeder.settle for feeder in pairs.feeders]
+
+    def _expect(self) -> None:
+        """Accept the parts of states: their hosts may be prepared earlier."""
+        # Imported lazily: only moves need the encoding.
+        from exop.hosts.moves.ahead import Ahead
+
+        self._ahead = Ahead(self.plan, self._here.links, 0.0, self._over)
+        self._ahead.expect()
 
     def _change(self, plan: Plan, turn: ExitStack, pairs: Pairs | None = None, back: Standby | None = None) -> None:
         """Make the change of a plan, after its trials."""

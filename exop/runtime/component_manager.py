@@ -111,19 +111,23 @@ class ComponentManager:
             names.VERSION: (spec.plugin or "").partition("@")[2] or None,
             **_state_of(component),
         }
-        services = self._services[identity] = {_WHOLE: self._register(SLET, component, application, identity, facts)}
+        self._services[identity] = {_WHOLE: self._register(SLET, component, application, identity, facts)}
         for port in (*spec.inputs, *spec.outputs):
-            facts = {
-                names.KIND: "port",
-                names.NAME: port.name,
-                names.NODE: node.name,
-                names.PORT: f"{node.name}.{port.name}",
-                names.DIRECTION: port.direction,
-                names.ITEM_TYPE: str(port.type),
-            }
-            interface, live = INPUT_PORT if port.direction == "in" else OUTPUT_PORT, LivePort(component, port)
-            services[port.name] = self._register(interface, live, application, identity, facts)
+            self._register_port(component, port)
         return component
+
+    def _register_port(self, component: Component, port: PortSpec) -> None:
+        facts = {
+            names.KIND: "port",
+            names.NAME: port.name,
+            names.NODE: component.node.name,
+            names.PORT: f"{component.node.name}.{port.name}",
+            names.DIRECTION: port.direction,
+            names.ITEM_TYPE: str(port.type),
+        }
+        interface, live = INPUT_PORT if port.direction == "in" else OUTPUT_PORT, LivePort(component, port)
+        services = self._services[component.id]
+        services[port.name] = self._register(interface, live, component.application, component.id, facts)
 
     def _register(
         self, interface: str | tuple[str, ...], service: object, application: str, owner: str, facts: Mapping[str, Any]

@@ -325,15 +325,7 @@ class Applications:
         deployment.is_fragment = mesh.name in self.fragments
         with ExitStack() as undo:
             self._create(deployment, timeout, undo)
-            if snapshot is not None:
-                # Imported lazily: only recovery needs the encoding.
-                from exop.runtime.durable.snapshot import restore_contents, restore_states
-
-                restore_states(deployment, snapshot)
-            self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
-            deployment.trace(mesh, difference(None, mesh))
-            if snapshot is not None:
-                restore_contents(deployment, snapshot)
+            self._bind(deployment, snapshot)
             undo.callback(deployment.stop)
             self._manager.opening[mesh.name] = deployment
             undo.callback(self._manager.opening.pop, mesh.name, None)
@@ -359,6 +351,18 @@ class Applications:
         deployment.check_finished()
         self.lost.pop(mesh.name, None)
         return deployment
+
+    def _bind(self, deployment: Deployment, snapshot: Snapshot | None) -> None:
+        """Connect everything, and load a snapshot."""
+        if snapshot is not None:
+            # Imported lazily: only recovery needs the encoding.
+            from exop.runtime.durable.snapshot import restore_contents, restore_states
+
+            restore_states(deployment, snapshot)
+        self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
+        deployment.trace(deployment.mesh, difference(None, deployment.mesh))
+        if snapshot is not None:
+            restore_contents(deployment, snapshot)
 
     def undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
         """Stop and unregister everything; return whether every thread has ended in time."""

@@ -619,8 +619,9 @@ def test_what_takes_effect_is_logged(platform, capsys):
         return "a conditional update took effect" in told and "by=2 when x >= 50" in told
 
     eventually(logged, "the line in the log")
-    entry = next(one for one in platform.history("app") if one["what"] == "conditional update took effect")
-    assert (entry["node"], entry["steps"]) == ("b", ["by=2 when x >= 50"])
+    wanted = ("conditional update took effect", "b", ["by=2 when x >= 50"])
+    history = lambda: [(one["what"], one.get("node"), one.get("steps")) for one in platform.history("app")]  # noqa: E731
+    eventually(lambda: wanted in history(), "the entry")
     end(platform, "app")
 
 

@@ -22,7 +22,7 @@ def test_from_an_authority_to_a_revoked_certificate(folder):
     assert answer_of("certs", "show") == "no certificate is issued\n"
     told = answer_of("certs", "issue", "edge", "--days", 30, "--also", "10.0.0.3", "--also", "edge.example.org")
     assert told == "certs/edge: copy this folder to its host; `exop serve --name edge --identity edge` uses it\n"
-    assert Identity("certs/edge").name == "edge"
+    assert Identity("certs/edge").files().own.name == "edge"
     (edge,) = facts("certs", "show")
     assert (edge["name"], edge["state"]) == ("edge", "valid")
     assert f"edge  valid  {edge['since']}" in answer_of("certs", "show")
