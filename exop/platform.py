@@ -204,9 +204,14 @@ class Platform(Management[Plan]):
     def load(self, folder: str | os.PathLike[str]) -> str:
         """Load a package folder (with application builders and slets) as a plugin, and return the plugin's name.
 
+        The bundle in a folder with a `bundle.toml` is installed and started instead.
+
         Raises:
             PluginError: the folder is not a package, or its import failed.
+            BundleError: as `bundles.install` and `bundles.start`.
         """
+        if Path(folder, "bundle.toml").is_file():
+            return str(self.bundles.start(self.bundles.install(folder)["bundle"])["bundle"])
         name = self.plugins.load_folder(Path(folder))
         self._gather()
         if self._applications.store is not None:

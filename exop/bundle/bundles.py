@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from exop.bundle.dev import Build, Development
 from exop.bundle.installed import Bundle, BundleContext, Installed
 from exop.bundle.manifest import Manifest, best, missing_requirements
-from exop.bundle.modules import Sources, load_code, unload
+from exop.bundle.modules import load_code, unload
 from exop.bundle.store import BundleStore, read_archive, started_bundles, stored_bundles
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.hosts.protocol.together import change_together
@@ -258,9 +258,10 @@ class Bundles:
             problem = f"requires itself: {' → '.join([*above, one.key])}"
             raise BundleError(bundle=one.key, problem=problem, cure="take one of the requirements out")
         wires, packages = self._wired(one.manifest, wanted, above)
-        modules = {path: content for path, content in one.archive.files.items() if path.endswith(".py")}
-        sources = Sources(one.folder, modules, one.archive.digest)
-        one.code, one.wires, one.problem = load_code(one.manifest, sources, packages), wires, ""
+        if one.key in (plugins := self._context.catalog.plugins).folders:
+            plugins.unregister(one.key)  # a command has loaded the folder to build a mesh
+            self._context.gather()
+        one.code, one.wires, one.problem = load_code(one.archive, one.folder, packages), wires, ""
         try:
             self._context.catalog.plugins.register(one.key, one.code)
             self._context.gather()
@@ -336,6 +337,7 @@ class Bundles:
             "imports_from": list(one.wires.values()),
             "used_by": self.users(one),
             "digest": one.archive.digest,
+            "folder": str(one.folder),
         } | ({"problem": one.problem} if one.problem else {})
 
 

@@ -20,12 +20,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from exop.bundle.manifest import Manifest, Offer
-from exop.errors import BundleBroken, BundleError, ExopError, suggest
-from exop.hooks import hookimpl
+from exop.bundle.manifest import Manifest, Offer, best, missing_requirements
+from exop.bundle.store import Archive, read_archive
+from exop.errors import BundleBroken, BundleError, ExopError, RequirementMissing, suggest
+from exop.hooks import Plugins, hookimpl
 from exop.model.slets.slet import spec_of
 from exop.model.values import classes as named
 from exop.model.values.classes import ROOT, package_name
+from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.channels.base import Channel
 from exop.safe_repr import RAISED, class_of, frames_of, message
 
@@ -234,9 +236,34 @@ class Code:
         return list(self.builders)
 
 
-def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) -> Code:
+def load_bundle(folder: Path, plugins: Plugins) -> str:
+    """Load the bundle in a folder as a plugin without a platform, and return its `name@version`.
+
+    It may import from bundles whose folders were loaded before.
+
+    Raises:
+        ArchiveRefused, BundleError, RequirementMissing, BundleBroken: as `Bundles.install` and `Bundles.start`.
+    """
+    archive = read_archive(archive_of(folder), str(folder))
+    manifest = archive.manifest
+    if plugins.folders.get(manifest.key) == folder:
+        return manifest.key
+    others = [read_archive(archive_of(one), key).manifest for key, one in plugins.folders.items() if "@" in key]
+    if lacking := missing_requirements(manifest, others):
+        raise RequirementMissing(bundle=manifest.key, missing=lacking)
+    required = filter(None, (best(needed, others) for needed in manifest.bundles))
+    wires = {one.package: package_name(one.package, str(one.version)) for one in required}
+    plugins.register(manifest.key, load_code(archive, folder, wires))
+    plugins.folders[manifest.key] = folder
+    return manifest.key
+
+
+def load_code(archive: Archive, folder: Path, wires: Mapping[str, str]) -> Code:
     """Import what a bundle offers; *wires* has the packages of other bundles that it imports, by their names there."""
+    manifest = archive.manifest
     name = package_name(manifest.package, str(manifest.version))
+    modules = {path: content for path, content in archive.files.items() if path.endswith(".py")}
+    sources = Sources(folder, modules, archive.digest)
     namespace = load(Namespace(name, sources, {manifest.package: name, **wires}), manifest.key)
     try:
         return load_offers(manifest, namespace)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from exop.app import IMPORTED, Application
 from exop.cli.options import Load, Params
-from exop.cli.peers import is_local
+from exop.cli.peers import bundles_here, is_local
 from exop.errors import BuilderError, ExopError, PluginError, SettingError, UnknownName, entry, suggest
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
@@ -31,6 +31,8 @@ from exop.runtime.catalog import Catalog, in_use, known_slets
 from exop.safe_repr import RAISED, error_text
 
 Builder = Callable[..., Any]
+#: Lists bundles, as `Bundles.list` does.
+Bundles = Callable[[], Sequence[Mapping[str, Any]]]
 #: The prefix of environment variables with parameters; the parameter's name follows, unchanged or in capital letters.
 VARIABLE: Final = "EXOP_PARAM_"
 #: The largest size of a file in bytes, since reading a device may never end.
@@ -92,14 +94,27 @@ def known_plugins(folders: Iterable[Path] = ()) -> Catalog:
     plugins = Plugins()
     plugins.discover()
     for folder in folders:
-        plugins.load_folder(folder)
+        _load(folder, plugins)
     return known_slets(plugins)
 
 
-def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = None) -> Target:
-    """Resolve APP; a folder is loaded as a plugin into *catalog*.
+def _load(folder: Path, plugins: Plugins) -> str:
+    """Load a package folder or a bundle folder; return the name of the plugin."""
+    if not (folder / "bundle.toml").is_file():
+        return plugins.load_folder(folder)
+    # Imported lazily: only bundles need archives and versions.
+    from exop.bundle.modules import load_bundle
+
+    return load_bundle(folder.resolve(), plugins)
+
+
+def find_target(
+    given: str, catalog: Catalog, running: Iterable[str] | None = None, bundles: Bundles = bundles_here
+) -> Target:
+    """Resolve APP; a folder, or a bundle that a platform of this host has started, is loaded into *catalog*.
 
     Pass the running applications as *running* where APP may also name one of them: the error then mentions them.
+    *bundles* lists the bundles to which APP may refer by `BUNDLE:BUILDER`.
 
     Raises:
         BuilderError, UnknownName: *given* refers to no application.
@@ -110,12 +125,7 @@ def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = No
         before, _, which = given.rpartition(":")
         path = Path(before)
     if path.is_dir():
-        name = catalog.plugins.load_folder(path)
-        catalog.gather()
-        offered = catalog.builders().get(name, [])  # records a plugin that is broken
-        if name in catalog.plugins.broken:
-            raise catalog.plugins.broken[name]
-        return Target(given, {one.__name__: one for one in offered}, which=which, folder=path.resolve())
+        return _in_folder(given, path, which, catalog)
     if path.is_file() and path.suffix == ".toml":
         return Target(given, topology=text_of(path))
     if path.is_file() and path.suffix == ".py":
@@ -129,7 +139,16 @@ def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = No
         raise BuilderError(f"{path} is neither a folder nor a .py or .toml file, so it describes no application")
     if is_local(given):
         raise BuilderError(f"{path} does not exist; {_near(path)}")
-    return _installed(given, catalog, running)
+    return _installed(given, catalog, running, bundles)
+
+
+def _in_folder(given: str, path: Path, which: str, catalog: Catalog) -> Target:
+    name = _load(path, catalog.plugins)
+    catalog.gather()
+    offered = catalog.builders().get(name, [])  # records a plugin that is broken
+    if name in catalog.plugins.broken:
+        raise catalog.plugins.broken[name]
+    return Target(given, {one.__name__: one for one in offered}, which=which, folder=path.resolve())
 
 
 def slets_in(target: Target, catalog: Catalog) -> dict[str, SletSpec]:
@@ -179,7 +198,7 @@ def _builds(value: Any) -> bool:
         return False
 
 
-def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> Target:
+def _installed(given: str, catalog: Catalog, running: Iterable[str] | None, bundles: Bundles) -> Target:
     offered = catalog.builders()
     plugin, colon, name = given.rpartition(":")
     builders = offered.get(plugin, []) if colon else [builder for some in offered.values() for builder in some]
@@ -187,7 +206,11 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> T
         return Target(given, found)
     if given in catalog.plugins.broken:
         raise catalog.plugins.broken[given]
-    known = [builder.__name__ for builders in offered.values() for builder in builders]
+    started = {row["bundle"]: row for row in bundles() if row["state"] == "started"}
+    bundle, _, name = given.partition(":")
+    if (folder := _loaded(bundle, started, catalog.plugins)) is not None:
+        return _in_folder(given, folder, name, catalog)
+    known = [*(builder.__name__ for builders in offered.values() for builder in builders), *started]
     problem = f"{given!r} is no folder, no file and no application builder of an installed plugin"
     if names := list(running or ()):
         problem += ", and no such application runs"
@@ -196,6 +219,20 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> T
     known += [*names, *get_close_matches(given, _beside(Path()), n=1)]
     cure = suggest(given, known) if known else "name a package folder, a .py file or a .toml topology"
     raise BuilderError(f"{problem}; {cure}")
+
+
+def _loaded(bundle: str, started: Mapping[str, Mapping[str, Any]], plugins: Plugins) -> Path | None:
+    """Load the highest started version of a bundle, or `NAME@VERSION`; return its folder, `None` if there is none."""
+    key = next((key for key, row in reversed(started.items()) if bundle in (key, row["name"])), None)
+    if key is None:
+        return None
+    for other in started[key]["imports_from"]:
+        _loaded(other, started, plugins)
+    folder = Path(started[key]["folder"])
+    if not folder.is_dir():
+        raise BuilderError(f"the files of the bundle {key} are on another host; name a folder of it on this one")
+    _load(folder, plugins)
+    return folder
 
 
 def text_of(path: Path) -> str:

@@ -27,7 +27,7 @@ Argument: TypeAlias = Annotated[str, Parameter(help="NAME=VALUE for the builder.
 Json: TypeAlias = Annotated[bool, Parameter(name="--json", help="Print JSON on stdout.")]
 Load: TypeAlias = Annotated[
     tuple[Path, ...],
-    Parameter(name="--load", help="A package folder to load as an additional plugin; may be given several times."),
+    Parameter(name="--load", help="A package or bundle folder to load, too; may be given several times."),
 ]
 Params: TypeAlias = Annotated[
     tuple[Path, ...],

@@ -96,6 +96,11 @@ def find_application(text: str, where: Where) -> Iterator[Found]:
         yield Found(platform, application, node)
 
 
+def bundles_here() -> list[dict[str, Any]]:
+    """Return the bundles of all platforms of this host that answer."""
+    return [row for _, rows, _ in each_platform(lambda platform: platform.list_bundles()) for row in rows or ()]
+
+
 def runs(text: str, where: Where) -> bool:
     """Whether APP is a running application: the user has named a platform, or one runs APP and APP is not a path."""
     return bool(where.on or where.state or (not is_local(text) and split(text, running())[0]))

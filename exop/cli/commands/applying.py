@@ -41,7 +41,7 @@ def apply(
     """
     proof.as_data()  # a mistake in it is reported before any platform is asked
     with the_platform(request) as platform:
-        return _apply(platform, _topology(app, parameters, params, load), request, proof)
+        return _apply(platform, _topology(platform, app, parameters, params, load), request, proof)
 
 
 def plan(
@@ -85,21 +85,23 @@ def plan(
     proof.as_data()
     with the_platform(where) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
-            topology = _topology(words[0], (), params, load)
+            topology = _topology(platform, words[0], (), params, load)
             if (name := name_in(topology)) != change:
                 raise BuilderError(f"{words[0]} describes {name!r}, not {change!r}; {suggest(change, [name])}")
         else:
-            topology = _topology(change, words, params, load)
+            topology = _topology(platform, change, words, params, load)
         return _apply(platform, topology, request, proof)
 
 
-def _topology(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> str:
+def _topology(
+    platform: RemotePlatform, app: str, parameters: tuple[str, ...], params: Params, load: Load
+) -> str:
     """Return the topology that APP describes; a file is sent unchanged, since only the platform may know the slets."""
     from exop.cli.loading import build, find_target, known_plugins, refuse_parameters
     from exop.model.meshes.checks import resolved
 
     catalog = known_plugins(load)
-    target = find_target(app, catalog)
+    target = find_target(app, catalog, bundles=platform.list_bundles)
     if target.topology is not None:
         refuse_parameters(target, parameters, params)
         return target.topology

@@ -60,8 +60,9 @@ def run(
     Example: `exop run apps/linear_road --params traffic.toml --state state`
 
     Args:
-        app: A package folder with a builder (apps/linear_road), a .py file with an Application or a builder, a .toml
-            topology, or the builder of an installed plugin. APP:BUILDER names one of several.
+        app: A package or bundle folder with a builder (apps/linear_road), a .py file with an Application or a builder,
+            a .toml topology, a bundle that a platform here has started (NAME, or NAME@VERSION), or the builder of an
+            installed plugin. APP:BUILDER names one of several.
         json: Print only the report of the run on stdout, as one JSON object (see `app.run()`).
         quiet: Show neither progress nor a summary.
         on_failure: Wait for the repair of a slet that has failed, or stop; the default is to wait only on a terminal.
@@ -140,6 +141,8 @@ def dev(
         development = platform.bundles.develop(folder, built)
         session = Session(platform, development, watched.changed, choose_view(quiet=quiet), lambda: stopping.count)
         try:
+            for one in list(platform.plugins.folders.values()):
+                platform.load(one)
             session.take()
             session.until_stopped()
         finally:
