@@ -17,6 +17,7 @@ from exop.bundle.store import BundleStore, read_archive, started_bundles, stored
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.hosts.protocol.together import change_together
 from exop.logs import logger
+from exop.model.meshes.checks import sinks_that_refuse
 from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.history import PLATFORM
 from exop.wiring import Plan
@@ -131,8 +132,9 @@ class Bundles:
         Every component of a started version is replaced in all applications, or only in *application*, by one plan for
         each application, on all hosts of it; either all plans are applied or none. An application that spans hosts is
         replaced at its home, and in an update of its own. Returns the facts of the new version, with the `replaced`
-        nodes, the changed `settings` by node, the `stopped` versions, and the nodes that run on with the old version
-        because their home is `elsewhere`. *bounds*: `timeout`, `pause` and `stall`, as for `Plan.apply`.
+        nodes, the changed `settings` by node, the `stopped` versions, the nodes that run on with the old version
+        because their home is `elsewhere`, and `warnings` of sinks that refuse the new items. *bounds*: `timeout`,
+        `pause` and `stall`, as for `Plan.apply`.
 
         Raises:
             ArchiveRefused, BundleError: as `install`; or no other version is started.
@@ -159,6 +161,7 @@ class Bundles:
             try:
                 self._start(new, {}, ())
                 plans, elsewhere = _plans(self._context, [one.key for one in old], new.key, application, bounds)
+                warnings = [one for plan in plans for one in sinks_that_refuse(plan.after)]
                 change_together(self._context.applications, plans)
             except BaseException:
                 self._take_back(there, running)
@@ -173,8 +176,9 @@ class Bundles:
                 f"{plan.after.name}.{step.node}": [*map(str, step.settings)] for plan in plans for step in plan.steps
             }
             settings = {node: changes for node, changes in steps.items() if changes}
-            facts = {"replaced": [*steps], "settings": settings, "stopped": [one.key for one in unused]}
-            return self._facts(new) | facts | {"elsewhere": elsewhere}
+            replaced = [f"{plan.after.name}.{step.node}" for plan in plans for step in plan.replacements]
+            facts = {"replaced": replaced, "settings": settings, "stopped": [one.key for one in unused]}
+            return self._facts(new) | facts | {"elsewhere": elsewhere, "warnings": warnings}
 
     def _take_back(self, there: Collection[str], running: Collection[str]) -> None:
         """Stop and remove the bundles that were not started, or not installed, when an update began."""

@@ -125,7 +125,7 @@ def missing_requirements(manifest: Manifest, known: Collection[Manifest]) -> lis
         if best(needed, known) is None:
             others = [str(one.version) for one in known if one.name == needed.name]
             has = f"installed: {', '.join(others)}; " if others else ""
-            found.append(f"the bundle {needed} ({has}`exop bundle install FOLDER` of one that fits, or `--load FOLDER`)")
+            found.append(f"the bundle {needed} ({has}`exop bundle install FOLDER` of one that fits, or `--load` it)")
     return found
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -125,7 +125,12 @@ def find_target(
         before, _, which = given.rpartition(":")
         path = Path(before)
     if path.is_dir():
-        return _in_folder(given, path, which, catalog)
+        name = _load(path, catalog.plugins)
+        catalog.gather()
+        offered = catalog.builders().get(name, [])  # records a plugin that is broken
+        if name in catalog.plugins.broken:
+            raise catalog.plugins.broken[name]
+        return Target(given, {one.__name__: one for one in offered}, which=which, folder=path.resolve())
     if path.is_file() and path.suffix == ".toml":
         return Target(given, topology=text_of(path))
     if path.is_file() and path.suffix == ".py":
@@ -140,15 +145,6 @@ def find_target(
     if is_local(given):
         raise BuilderError(f"{path} does not exist; {_near(path)}")
     return _installed(given, catalog, running, bundles)
-
-
-def _in_folder(given: str, path: Path, which: str, catalog: Catalog) -> Target:
-    name = _load(path, catalog.plugins)
-    catalog.gather()
-    offered = catalog.builders().get(name, [])  # records a plugin that is broken
-    if name in catalog.plugins.broken:
-        raise catalog.plugins.broken[name]
-    return Target(given, {one.__name__: one for one in offered}, which=which, folder=path.resolve())
 
 
 def slets_in(target: Target, catalog: Catalog) -> dict[str, SletSpec]:
@@ -207,9 +203,9 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None, bund
     if given in catalog.plugins.broken:
         raise catalog.plugins.broken[given]
     started = {row["bundle"]: row for row in bundles() if row["state"] == "started"}
-    bundle, _, name = given.partition(":")
+    bundle, colon, name = given.partition(":")
     if (folder := _loaded(bundle, started, catalog.plugins)) is not None:
-        return _in_folder(given, folder, name, catalog)
+        return replace(find_target(f"{folder}{colon}{name}", catalog), given=given)
     known = [*(builder.__name__ for builders in offered.values() for builder in builders), *started]
     problem = f"{given!r} is no folder, no file and no application builder of an installed plugin"
     if names := list(running or ()):
@@ -223,7 +219,7 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None, bund
 
 def _loaded(bundle: str, started: Mapping[str, Mapping[str, Any]], plugins: Plugins) -> Path | None:
     """Load the highest started version of a bundle, or `NAME@VERSION`; return its folder, `None` if there is none."""
-    key = next((key for key, row in reversed(started.items()) if bundle in (key, row["name"])), None)
+    key = next((key for key, row in reversed([*started.items()]) if bundle in (key, row["name"])), None)
     if key is None:
         return None
     for other in started[key]["imports_from"]:

@@ -94,8 +94,8 @@ class Bounds:
 
     Attributes:
         timeout: Abandon the change if drivers do not reach a safe point within this many seconds; 10 by default.
-        pause: Seconds for which the transfer of a state may pause the stream, as measured on a copy before; 0.05 by
-            default.
+        pause: Seconds by which the transfer of one node's state may lengthen the pause of the stream, as measured on a
+            copy before; 0.05 by default. It does not bound the wait for safe points, which --timeout bounds.
         allow_stall: Allow a pause longer than --pause if the new slet cannot catch up.
     """
 

@@ -6,6 +6,7 @@ import os
 import threading
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import field
 from datetime import date, datetime, time
@@ -306,7 +307,7 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         self._place.append(self.table)
         self._database = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
         try:
-            self._columns = self._columns_of(self.table)
+            self._columns = _columns(self._database, self.path, self.table)
             self.check_place(f"the table {self.table} of {self.path}")
         except BaseException:
             self._database.close()
@@ -323,12 +324,10 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
             with self._turn:
                 columns = ", ".join(map(_quoted, row))
                 self._database.execute(f"CREATE TABLE IF NOT EXISTS {_quoted(self.table)} ({columns})")
-                self._columns = self._columns_of(self.table)
-        if strange := [name for name in row if name not in self._columns]:
-            raise ValueError(
-                f"the table {self.table} of {self.path} has no column {', '.join(strange)}; "
-                f"it has {', '.join(self._columns)}"
-            )
+                self._columns = _columns(self._database, self.path, self.table)
+        if not row.keys() <= {*self._columns}:
+            with self._turn:  # the table may have been altered since
+                self._columns = _columns(self._database, self.path, self.table, row)
         return {name: _cell(name, value) for name, value in row.items()}
 
     def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
@@ -356,8 +355,24 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
             found = base.execute(query, (table, run)).fetchone()
             return int(found[0]) if found is not None else 0
 
-    def _columns_of(self, table: str) -> list[str]:
-        return [row[1] for row in self._database.execute(f"PRAGMA table_info({_quoted(table)})")]
+    @classmethod
+    def deep_check(cls, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+        """Refuse items with fields that are no columns of the table, if there is a table."""
+        import sqlite3
+
+        if "item" in inputs and os.path.exists(settings["path"]):
+            with closing(sqlite3.connect(settings["path"])) as database:
+                _columns(database, settings["path"], settings["table"], inputs["item"].items.fields)
+
+
+def _columns(database: Any, path: Path, table: str, fields: Iterable[str] = ()) -> list[str]:
+    """Return the columns of a table; raise `ValueError` if the table exists and has no column for one of *fields*."""
+    found = [row[1] for row in database.execute(f"PRAGMA table_info({_quoted(table)})")]
+    if found and (strange := [name for name in fields if name not in found]):
+        cures = "; ".join(f"ALTER TABLE {_quoted(table)} ADD COLUMN {_quoted(name)}" for name in strange)
+        lacks = f"the table {table} of {path} has no column {', '.join(strange)}"
+        raise ValueError(f"{lacks}; it has {', '.join(found)}; add what it lacks: `{cures}`")
+    return found
 
 
 def _quoted(name: str) -> str:

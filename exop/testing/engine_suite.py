@@ -193,12 +193,12 @@ class EngineSuite(Suite):
     """Derive a class `TestMyEngine` from this suite for an `Engine`, and set its attributes, and those of `Suite`.
 
     Attributes:
-        endless: The settings for a query that does not return; it is interrupted after 0.2 seconds.
+        endless: The settings for a query that does not return; it is interrupted after 0.2 seconds. `None` if it has none.
         poison: A row that the engine cannot process; `None` if there is none.
     """
 
     other: ClassVar[Mapping[str, Any]] = {"time_limit": 61.0}
-    endless: ClassVar[Mapping[str, Any]]
+    endless: ClassVar[Mapping[str, Any] | None] = None
     poison: ClassVar[Any] = None
 
     def test_every_row_once_and_in_order_while_the_slet_moves(self) -> None:
@@ -244,6 +244,8 @@ class EngineSuite(Suite):
 
     def test_a_query_that_hangs_is_interrupted(self) -> None:
         """The rest of the mesh continues; with another query, the slet processes the rows that wait."""
+        if self.endless is None:
+            raise SkipTest("every query of the engine returns")
         with self._running(**self.endless, time_limit=0.2, beside=True) as (platform, mesh):
             _Run.limit = 2 * _WINDOW
             error = _until(lambda: platform.deployment("suite").components["query"].error)

@@ -121,7 +121,7 @@ class Verdict:
 
 
 def _type_text(title: str, verdict: TypeVerdict) -> list[str]:
-    lines = [f"{title}: {'pass' if verdict.passed else 'FAIL'}"]
+    lines = [f"{title}: {'pass' if verdict.passed else 'late' if verdict.right else 'FAIL'}"]
     for what, number in verdict.counts.items():
         lines.append(f"    {what:24} {number}")
         lines += [f"        {example}" for example in verdict.examples.get(what, [])]

@@ -93,9 +93,7 @@ def plan(
         return _apply(platform, topology, request, proof)
 
 
-def _topology(
-    platform: RemotePlatform, app: str, parameters: tuple[str, ...], params: Params, load: Load
-) -> str:
+def _topology(platform: RemotePlatform, app: str, parameters: tuple[str, ...], params: Params, load: Load) -> str:
     """Return the topology that APP describes; a file is sent unchanged, since only the platform may know the slets."""
     from exop.cli.loading import build, find_target, known_plugins, refuse_parameters
     from exop.model.meshes.checks import resolved

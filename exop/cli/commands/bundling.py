@@ -90,6 +90,7 @@ def bundle_update(
     lines += [f"{node}: {'; '.join(changes)}" for node, changes in facts["settings"].items()]
     lines += [f"stopped: {', '.join(facts['stopped'])}"] if facts["stopped"] else []
     lines += [f"not replaced: {node}, whose home is {home}" for node, home in facts["elsewhere"].items()]
+    lines += facts["warnings"]
     return answer(facts, "\n".join(lines), json=call.json)
 
 

@@ -29,21 +29,28 @@ ATOMIC: Final = "a retry starts from the memento before the item (atomic)"
 NOT_ATOMIC: Final = "a retry starts from the memento as the failed call left it (atomic=True would keep a copy)"
 
 
-def ps(*, json: Json = False) -> int:
+def ps(*, state: Path | None = None, json: Json = False) -> int:
     """List the running platforms of this user with their applications, and all problems that need attention.
 
     While the slets of an application open (an engine may take a minute), its state is, for example, `opening 4 of 5`,
     and the nodes that are not open yet are listed below; `--json` has them as `opening`.
 
     Example: `exop ps --json`
+
+    Args:
+        state: List only the platform that uses this state directory.
     """
+    from exop.remoting import control_address
+
     platforms = [
         {"pid": one.pid, "platform": one.name, "address": str(one.address)}
         | (status or {})
         | ({"problem": problem} if problem else {})
         for one, status, problem in each_platform(lambda platform: platform.status())
+        if state is None or str(one.address) == str(control_address(state))
     ]
-    none = "no platform runs; start one with `exop run APP` or `exop serve`"
+    on = f" on {state}" if state else ""
+    none = f"no platform runs{on}; start one with `exop run APP` or `exop serve`"
     return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=json)
 
 

@@ -150,6 +150,7 @@ class Keeper:
     stopping: Stopping
     supervisor: Supervisor = field(default_factory=Supervisor)
     _states: dict[str, str] = field(default_factory=dict)
+    _fragments: set[str] = field(default_factory=set)
     _logged: float = 0.0
     _log: Any = field(default_factory=lambda: logger("exop.serve"))
 
@@ -197,7 +198,10 @@ class Keeper:
                 found.setdefault(name, self.platform.deployment(name))
         for name in [name for name in self._states if name not in found]:
             if self._states.pop(name) != "opening":  # otherwise, the client gets the error
-                self._log.info("removed", application=name)
+                # The nodes may have moved to another host.
+                gone = "no part of it runs here any more" if name in self._fragments else "removed"
+                self._log.info(gone, application=name)
+        self._fragments = {name for name, one in found.items() if one.is_fragment}
         due = time.monotonic() - self._logged >= OPENING_EVERY
         for name, deployment in sorted(found.items()):
             # The state alone is cheap; the status of a large application takes 0.1 s.

@@ -22,6 +22,7 @@ from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_channels, check_ports
 from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
 from exop.model.slets.spec import Absent, SletSpec
+from exop.safe_repr import RAISED, message
 
 T = TypeVar("T", Node, ChannelSpec)
 
@@ -308,6 +309,17 @@ def _reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) ->
             found[name] = set(following(name))
             left += found[name]
     return found
+
+
+def sinks_that_refuse(mesh: Mesh) -> Iterator[str]:
+    """Yield a warning for each sink here that refuses its items by its `deep_check`; engines are not started for it."""
+    for name, node in mesh.nodes.items():
+        check = getattr(node.slet.factory, "deep_check", None)
+        if check is not None and not (node.slet.outputs or node.slet.tie or node.host):
+            try:
+                check(dict(node.settings), mesh.types_into(node))
+            except RAISED as problem:
+                yield f"warning: {name}: {message(problem)}"
 
 
 def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Iterable[str]) -> None:

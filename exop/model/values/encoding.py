@@ -111,6 +111,9 @@ def encode(
         if deep is not None:
             what, text = f"the value at {deep}", f"it is nested more than {levels} levels deep, or refers to itself"
         cure = "a memento is a tree of plain values: remove the reference to itself, and keep a chain as a list"
+        if isinstance(problem, UnicodeEncodeError):
+            what, text = f"the text {problem.object!r:.80}", "it contains a lone surrogate, which is no character"
+            cure = "decode its bytes with errors='replace', or keep them as bytes"
         raise NotStorable(value=what, problem=text, cure=cure, place=place) from problem
     if len(data) <= _LARGE and not parts:
         _packers.append(packer)
@@ -186,6 +189,8 @@ def _extended(value: Any) -> list[Any]:
         return [_MARKED[Tag[column[0]]], *column[1]]
     problem = "its type is none of those that can be stored"
     cure = "use plain values, collections, dataclasses, NumPy arrays or Arrow tables"
+    if isinstance(value, Iterator):
+        cure = "annotate the slet that returns it with `-> Iterator[T]`, so that its items are sent one by one"
     raise NotStorable(value=f"a value of {kind.__module__}.{kind.__qualname__}", problem=problem, cure=cure)
 
 

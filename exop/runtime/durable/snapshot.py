@@ -110,6 +110,8 @@ def _encoded(kind: str, name: str, state: Any) -> bytes:
     try:
         return encoded(state)
     except NotStorable:
+        for endpoint, _, payload in state if kind == "inlets" else ():  # the error then names node and port
+            encode(payload, levels=DEPTH + AROUND, place=f"{endpoint}: an item that waits there")
         if kind != "node" or "dead" not in state:
             raise
         return encoded({**state, "dead": DeadLetters.storable(state["dead"])})

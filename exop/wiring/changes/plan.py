@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Final, Literal, TypeAlias
 
 from exop.errors import PlanError
+from exop.model.meshes.checks import sinks_that_refuse
 from exop.model.meshes.diff import Difference, SettingChange, difference, setting_changes
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.shadow import Replaced, Shadow, as_shadow, check_keep
@@ -392,6 +393,7 @@ def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened
             if queue not in inserted:
                 yield f"insert a queue at {queue}: {reason}"
         yield from map("warning: {}".format, lacking(graph))
+        yield from sinks_that_refuse(plan.after)
         yield from _drained(plan, components, channels, kinds)
         for step in plan.steps:
             if step.node in components:
