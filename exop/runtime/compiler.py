@@ -14,7 +14,7 @@ from exop.model.slets.relay import RELAY
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import are_references, to_columns, to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntry, Link, Method, Push, Unwind, in_turn
-from exop.runtime.dataflow.fusion import fused, fused_batch, items_of, sender
+from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
 from exop.runtime.supervision.failure_policy import failure_handler, omission_handler, port_placeholder
@@ -171,7 +171,6 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     send, leave = sender(result, to, tally, batches=out is not None and out.form != "item")
     stuck, lazy = failure_handler(component, port), result == "many"
-    listed = list if out is not None and out.pauses else items_of
 
     def send_all(payload: Any) -> None:
         try:
@@ -187,7 +186,7 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
         tally.received += 1
         try:
             found = call(item)
-            found = listed(found) if lazy else found
+            found = [*found] if lazy else found
         except BaseException as error:  # noqa: BLE001 (any error of a slet is handled by its policy)
             stuck(item, error, send_result)
             return

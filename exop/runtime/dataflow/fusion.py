@@ -9,7 +9,7 @@ raises. Then its handler (`stuck`) takes the item, and results of a retry enter 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -24,8 +24,6 @@ from exop.runtime.dataflow.metrics import Tally
 LONGEST = 16
 #: For each generated function, by its file name: the global with the entry into the slet that a line calls.
 CALLS: dict[str, dict[int, str]] = {}
-#: The error for a `None` among the results of a slet whose annotation permits none.
-NO_ITEM = "it yielded None, which is no item: yield nothing, or write `-> Iterator[T | None]`, which leaves None out"
 #: A call of the slet with this number, in a line of generated code.
 _CALL = re.compile(r"\bcall(\d+)\(")
 
@@ -62,7 +60,6 @@ def _chain(entry: Entry) -> list[Link]:
 def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Push:
     """Run generated code with the slets of one chain as its globals."""
     names: dict[str, Any] = {**tail, "NOTHING": NOTHING, "in_turn": in_turn, "Unwind": Unwind}
-    names |= {"NO_ITEM": NO_ITEM, "items_of": items_of}
     for number, link in enumerate(links):
         names |= {f"{name}{number}": value for name, value in vars(link).items()} | {"last": link.tally}
     exec(code, names)
@@ -95,8 +92,7 @@ def _step(number: int, shape: Shape, leave: str) -> list[str]:
         "try:",
         f"    {following} = NOTHING; more = None",
         f"    for each in call{number}({here}):",
-        "        if each is None:",
-        "            continue" if shape == "some" else "            raise TypeError(NO_ITEM)",
+        *(["        if each is None:", "            continue"] if shape == "some" else []),
         f"        if {following} is NOTHING:",
         f"            {following} = each",
         "        elif more is None:",
@@ -132,7 +128,6 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
         here, following = f"x{number}", f"x{number + 1}"
         call = f"call{number}({here})"
         work = {"one": f"{following} = {call}", "optional": f"{following} = {call}", "none": call}
-        work["many"] = f"{following} = items_of({call})"
         lines += [
             "            try:",
             f"                {work.get(shape, f'{following} = [*{call}]')}",
@@ -172,15 +167,6 @@ def _compiled(name: str, lines: list[str]) -> CodeType:
     called = {number: _CALL.search(line) for number, line in enumerate(lines, 1)}
     CALLS[name] = {number: f"placeholder{found[1]}" for number, found in called.items() if found is not None}
     return compile("\n".join(lines), name, "exec")
-
-
-def items_of(results: Iterable[Any]) -> list[Any]:
-    """Return the results of a slet as a list; raise `TypeError` if one is `None`."""
-    found = [*results]
-    for one in found:
-        if one is None:
-            raise TypeError(NO_ITEM)
-    return found
 
 
 def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[Push, Callable[[Unwind, Any], None]]:
