@@ -193,7 +193,7 @@ class EngineSuite(Suite):
     """Derive a class `TestMyEngine` from this suite for an `Engine`, and set its attributes, and those of `Suite`.
 
     Attributes:
-        endless: The settings for a query that does not return; it is interrupted after 0.2 seconds. `None` if it has none.
+        endless: The settings for a query that does not return; interrupted after 0.2 seconds. `None` if there is none.
         poison: A row that the engine cannot process; `None` if there is none.
     """
 

@@ -160,8 +160,9 @@ def test_a_process_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytes
     engine.close()
 
 
-def test_a_process_ends_with_its_platform():
-    """Also if the engine never returns, since the system kills it."""
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_process_ends_with_its_platform(stopped: bool):
+    """Also if the engine never returns, or the process is stopped, since the system kills it."""
     program = """
 import threading
 from tests.engine.isolated_slets import Numbered
@@ -172,6 +173,8 @@ with open(Numbered, query="all") as slet:
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as platform:
         worker = int(platform.stdout.readline())
+        if stopped:
+            os.kill(worker, signal.SIGSTOP)
         platform.kill()
 
     def gone() -> bool:

@@ -290,3 +290,17 @@ def test_the_first_row_of_a_file_does_not_decide_about_the_columns(tmp_path):
         sink.item({"x": 2, "y": "a"})
     (path,) = tmp_path.glob("*.parquet")
     assert pq.read_table(path).to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": "a"}]
+
+
+def test_a_column_that_is_added_as_the_error_says_is_seen(tmp_path):
+    """The item that was refused is accepted, without another instance."""
+    with opened(WriteSqlite, path=tmp_path / "out", table="t", held=Held()) as sink:
+        sink.item({"a": 1})
+        with pytest.raises(ValueError, match='add what it lacks: `ALTER TABLE "t" ADD COLUMN "b"`') as refused:
+            sink.item({"a": 2, "b": 3})
+        with closing(sqlite3.connect(tmp_path / "out")) as database:
+            database.execute(str(refused.value).split("`")[1])
+        sink.item({"a": 2, "b": 3})
+        sink.flush()
+    with closing(sqlite3.connect(tmp_path / "out")) as database:
+        assert database.execute("SELECT * FROM t").fetchall() == [(1, None), (2, 3)]

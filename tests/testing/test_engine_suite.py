@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
+from unittest import SkipTest
 
 import pytest
 
@@ -128,3 +129,13 @@ def test_a_faulty_engine_fails(monkeypatch: pytest.MonkeyPatch, fault: str, test
     monkeypatch.setattr(engine_suite, "PATIENCE", 1.0)
     with pytest.raises(AssertionError):
         getattr(suite(fault), test)()
+
+
+def test_an_engine_whose_queries_all_return_needs_no_endless_one():
+    """The test of it is skipped."""
+
+    class Prompt(EngineSuite):
+        slet = Buffered
+
+    with pytest.raises(SkipTest, match="every query of the engine returns"):
+        Prompt().test_a_query_that_hangs_is_interrupted()

@@ -62,6 +62,14 @@ def test_slets_of_a_running_platform(counting, capsys):
     assert "counting:half  (pi)  Halve;" in capsys.readouterr().out
 
 
+def test_the_platform_of_a_state_directory(tmp_path):
+    """With `--state`, `exop ps` lists that platform alone."""
+    with Platform(state=tmp_path / "one", name="one"), Platform(state=tmp_path / "two", name="two"):
+        assert {one["platform"] for one in facts("ps")} == {"one", "two"}
+        assert [one["platform"] for one in facts("ps", "--state", tmp_path / "one")] == ["one"]
+        assert answer_of("ps", "--state", tmp_path).startswith(f"no platform runs on {tmp_path}; start one")
+
+
 def test_a_folder(counting):
     """A folder is described by its builders, with their parameters, and its slets."""
     text = answer_of("describe", "./counting")

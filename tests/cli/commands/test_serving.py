@@ -67,6 +67,22 @@ def test_finished_applications_rest(counting, tmp_path, capsys):
         assert again.applications() == []
 
 
+def test_a_node_that_leaves_for_another_host_is_not_called_removed(capsys):
+    """The log says what is true of this platform, whether the node has moved or the application is removed."""
+    set_up()
+    app = Application("counting")
+    app.add("passes", pass_on, item=app.add("numbers", count_up))
+    home = Platform(name="home", control=False)
+    with kept_up(Platform(name="other", listen="inproc:other", control=False)) as keeper, home:
+        keeper.start([])
+        home.remoting.connect("inproc:other")
+        home.apply(app.build())
+        home.apply(home.mesh("counting").move("passes", to="other"))
+        told(keeper, capsys, "running")
+        home.apply(home.mesh("counting").move("passes", to="home"))
+        assert "removed" not in told(keeper, capsys, "no part of it runs here any more")
+
+
 def test_watching_a_quiet_platform_is_cheap(monkeypatch):
     """As long as no application changes its state, no status is put together: that of a large one takes long."""
     app = Application("counting")

@@ -1,6 +1,9 @@
 """Snapshots: who is named while a checkpoint is captured."""
 
+import pytest
+
 from exop import Application
+from exop.errors import NotStorable
 from exop.runtime.durable import snapshot as module
 from exop.runtime.durable.snapshot import CAPTURING, capture
 from exop.runtime.supervision.budget import Owner, UserCalls, current_call
@@ -31,3 +34,17 @@ def test_what_waits_is_encoded_under_the_name_of_its_slet_or_channel(rig, monkey
         **{f"node {name}": name for name in deployment.components},
         **{f"channel {name}": name for name in deployment.channels},
     }
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [("a\udc80", "it contains a lone surrogate"), ((one for one in "ab"), "annotate the slet that returns it with")],
+)
+def test_an_item_on_its_way_that_cannot_be_stored_is_refused_by_node_and_port(rig, item, problem):
+    """Not by the name that the checkpoint has for all of them."""
+    app = Application("app")
+    app.add("sink", Takes, item=app.add("numbers", count_up, to=0))
+    deployment = rig.deploy(app)
+    work = [("sink.item", "push", 1), ("sink.item", "push", item)]
+    with parked(deployment), pytest.raises(NotStorable, match=rf"^sink\.item: an item that waits there: .*{problem}"):
+        capture(deployment, "", 1, {}, work)
