@@ -60,8 +60,8 @@ def describe(target: str, /, *, where: Where = Where(), load: Load = (), json: J
     Examples: `exop describe stock:count_up`, `exop describe app.average`
 
     Args:
-        target: APP or APP.NODE on a running platform; PLUGIN:SLET; a package folder, a .py file (or FOLDER:NAME); the
-            builder of an installed plugin; a .json file that `exop describe SLET --json` has printed.
+        target: APP or APP.NODE on a running platform; PLUGIN:SLET; a package or bundle folder, a .py file (or
+            FOLDER:NAME); the builder of a plugin or a bundle; a .json file of `exop describe SLET --json`.
     """
     if runs(target, where):
         with find_application(target, where) as found:
