@@ -11,6 +11,7 @@ import importlib
 import linecache
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
@@ -239,7 +240,7 @@ class Code:
 def load_bundle(folder: Path, plugins: Plugins) -> str:
     """Load the bundle in a folder as a plugin without a platform, and return its `name@version`.
 
-    It may import from bundles whose folders were loaded before.
+    It may import from bundles whose folders were loaded before. It is unloaded when *plugins* is no longer used.
 
     Raises:
         ArchiveRefused, BundleError, RequirementMissing, BundleBroken: as `Bundles.install` and `Bundles.start`.
@@ -253,7 +254,9 @@ def load_bundle(folder: Path, plugins: Plugins) -> str:
         raise RequirementMissing(bundle=manifest.key, missing=lacking)
     required = filter(None, (best(needed, others) for needed in manifest.bundles))
     wires = {one.package: package_name(one.package, str(one.version)) for one in required}
-    plugins.register(manifest.key, load_code(archive, folder, wires))
+    code = load_code(archive, folder, wires)
+    weakref.finalize(plugins, unload, code.namespace)
+    plugins.register(manifest.key, code)
     plugins.folders[manifest.key] = folder
     return manifest.key
 

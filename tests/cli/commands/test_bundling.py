@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from exop import Application, Platform
+from exop.bundle import modules
 from exop.cli.loading import known_plugins
 from exop.errors import BundleError
 from tests.bundle.folders import started, write
@@ -141,6 +143,14 @@ def test_an_application_is_edited_while_it_runs(tmp_path):
     assert "  replace tell" in told
     assert [int(number) for _, number in found] == [*range(1, len(found) + 1)]
     assert "third" not in {word for word, _ in lines()}
+
+
+@pytest.fixture(autouse=True)
+def unloaded() -> Iterator[None]:
+    """Commands in this process load bundles until their plugins are collected."""
+    yield
+    gc.collect()
+    assert not modules._loaded
 
 
 APPS = """
