@@ -14,8 +14,6 @@ import pytest
 
 from exop import Application, Platform
 from exop.bundle import modules
-from exop.cli.loading import known_plugins
-from exop.errors import BundleError
 from tests.bundle.folders import started, write
 from tests.cli.shell import answer_of, eventually, exop, facts, running
 
@@ -149,8 +147,12 @@ def test_an_application_is_edited_while_it_runs(tmp_path):
 def unloaded() -> Iterator[None]:
     """Commands in this process load bundles until their plugins are collected."""
     yield
-    gc.collect()
-    assert not modules._loaded
+
+    def gone() -> bool:
+        gc.collect()  # threads that end may use them until then
+        return not modules._loaded
+
+    eventually(gone)
 
 
 APPS = """
@@ -201,9 +203,6 @@ def test_a_bundle_that_another_one_requires_is_loaded_as_the_error_says(tmp_path
         assert answer_of("run", folder, *load, "--state", state, "-q") == "0\n1\n3\n"
     with Platform(state=state) as platform:
         assert platform.bundles.states() == {"digits@0.1.0": "started", "sums@0.1.0": "started"}
-    (folder / "more.py").touch()
-    with pytest.raises(BundleError, match="is loaded in this process with other sources"):
-        known_plugins([tmp_path / "digits", folder])
 
 
 def test_the_builder_of_a_started_bundle(state, tmp_path):
