@@ -59,7 +59,7 @@ class Handing:
     def __post_init__(self) -> None:
         change, transfer = self.change, self.transfer
         change.departing, change.arriving = transfer.departing, transfer.arriving
-        change.leaves, change.continued = transfer.leaves, transfer.continued
+        change.leaves = transfer.leaves
         rests = {rest.inbox for rest in transfer.rests if rest.target == self.host}
         change.handed_over = {*transfer.received, *rests}
         mesh = change.plan.after
