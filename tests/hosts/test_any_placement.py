@@ -33,6 +33,7 @@ REASONS = (
     "would both hand over",
     "would be lost",
     "is on its way to",
+    "has not quiesced",
     "the stream has ended at",
     "would come behind the end",
     "has finished",

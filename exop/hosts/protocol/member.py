@@ -4,8 +4,8 @@
                └── alone: a failure, or the deadline ─┘└── the home's decision, or an operator's
 
 Before its yes a member may abort alone. After it, the member is in doubt: it stays held, and asks the home and the
-other members until one of them knows the outcome. It carries out one plan at a time. Others are refused meanwhile; one that comes
-when the outcome is carried out already waits for that.
+other members until one of them knows the outcome. It carries out one plan at a time. Others are refused
+meanwhile; one that comes when the outcome is carried out already waits for that.
 """
 
 from __future__ import annotations
