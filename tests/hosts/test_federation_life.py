@@ -87,10 +87,10 @@ def test_a_failure_on_another_host_is_raised_by_wait():
 def test_an_application_that_comes_to_its_end_before_a_change_is_begun_is_not_changed(monkeypatch):
     """Its hosts are told to finish from then on: a plan that is made meanwhile is refused, and begins nothing anew."""
     GATES["x"].clear()
-    with hosts("a", "b") as (a, b):
+    with hosts("a", "b") as (a, _):
         app = Application("app")
         app.on("b").add("collect", collect, item=app.add("first", opened))
-        made, lead = a.apply(app.build()), Home.lead
+        made, lead, begun = a.apply(app.build()), Home.lead, list[Any]()
 
         def ends_before(*given: Any) -> None:
             GATES["x"].set()
@@ -98,9 +98,10 @@ def test_an_application_that_comes_to_its_end_before_a_change_is_begun_is_not_ch
             lead(*given)
 
         monkeypatch.setattr(Home, "lead", ends_before)
+        monkeypatch.setattr(FragmentChange, "_prepare", lambda *given: begun.append(given))
         with pytest.raises(PlanError, match="app has finished"):
             a.apply(made.move("collect", to="a"))
-        assert a._hosts.homes["app"].finished
+        assert not begun
         assert a._hosts.homes["app"].hosts.keys() == {"a", "b"}
         assert SEEN["all"] == list(range(1, 11))
 
