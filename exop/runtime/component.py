@@ -237,10 +237,7 @@ class Component(Lifecycle):
             self._let_on()
 
     def open_anew(self, port: str, *, continued: bool) -> None:
-        """Begin another stream at *port*, or expect the end of the one that is *continued* again.
-
-        A control item of the old stream, or the end, was dropped, and suspends the slet no more.
-        """
+        """Begin another stream, or expect the *continued* one to end again; what was dropped suspends it no more."""
         self.ended.discard(port)
         (self.merge.take_back_end if continued else self.merge.open_anew)(port)
         if port in self.pulled:

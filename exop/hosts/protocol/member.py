@@ -5,7 +5,7 @@
 
 Before its yes a member may abort alone. After it, the member is in doubt: it stays held, and asks the home and the
 other members until one of them knows the outcome. It carries out one plan at a time. Others are refused
-meanwhile; one that comes when the outcome is carried out already waits for that.
+meanwhile; one that comes when the outcome is being carried out waits for that.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Member:
             return []
         if (waits := self._next) is not None:
             self._next = None
-            return [Send(waits.sender, Refuse(waits.plan, self.name, self._unsettled))]
+            return [Send(waits.sender, Refuse(waits.plan, self.name, self._problem(waits)))]
         part.ask_at = now + self.resend
         if part.unrecorded is not None:
             return self._carry_out(part, part.unrecorded)
@@ -214,11 +214,8 @@ class Member:
                 f"{names}: another plan was committed since this one was made; if the home has lost its state, `exop "
                 f"adopt {old[0]} --on {self.name}` makes {self.name} the home"
             )
-        return self._unsettled if self._part is not None else ""
-
-    @property
-    def _unsettled(self) -> str:
-        return f"the plan {self.plan} is not settled here; try again, or see `exop ps` if that does not help"
+        unsettled = f"the plan {self.plan} is not settled here; try again, or see `exop ps` if that does not help"
+        return unsettled if self._part is not None else ""
 
     def _proceed(self, part: _Part, message: Proceed, now: float) -> list[Action]:
         """Begin the next step; answer a request for a finished step again."""

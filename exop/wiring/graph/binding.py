@@ -337,8 +337,7 @@ class CatchUp:
         entries: For ports that are newly connected: the items that their channel keeps, and the end if it has passed.
         merges: The merges of channels for which a mark has become due, since a producer has left.
         ended: For each channel, the producers that come to it when their stream has ended already.
-        moved: The filled queues whose ports are connected elsewhere, each with the id of the queue for its contents,
-            and the kinds of control items that are left out: a stream that goes on keeps its punctuations.
+        moved: The filled queues of ports that are connected elsewhere, each with the queue for its contents, but these.
     """
 
     entries: dict[str, list[Waiting]] = field(default_factory=dict)
@@ -411,10 +410,7 @@ class CatchUp:
 
 
 def open_anew(deployment: Deployment, graph: WiringGraph, continued: Collection[str]) -> None:
-    """Forget the progress of the old streams of ports that are connected elsewhere now.
-
-    The stream of a port in *continued* goes on: only its end is forgotten, which comes again.
-    """
+    """Forget the streams of ports that are connected elsewhere; of those in *continued* only the end, to come again."""
     for name, edge in graph.fed:
         if deployment.joined.get(edge.name, name) != name:
             goes_on = edge.name in continued
