@@ -196,6 +196,8 @@ class FragmentChange(Participant):
         runs = turn.enter_context(changes.followed([plan], pairs.away if pairs is not None else NOTHING))
         turn.enter_context(changes.turns_of(name, runs=runs))
         self.change = changes.change(plan, runs.get(name), back, pairs.followers() if pairs is not None else None)
+        if self.change is not None and self._work is not None:
+            self.change.continued = self._work.transfer.continued
 
     def _updated(self, mesh: Mesh, known: Known | None) -> Mesh:
         """Return *mesh* with the updates that took effect here before the last plan: the home has them pending."""

@@ -321,12 +321,13 @@ class Home:
             for note in cycles_over_hosts(moves.after):
                 logger("exop.hosts").warning(note, application=name)
         after = without_marks(plan.after).at(plan.before.revision + 1)
-        left = {host: one for host, one in found.hosts.items() if host in new} if not found.finished else {}
+        over = found.finished and before is None
+        left = {host: one for host, one in found.hosts.items() if host in new} if not over else {}
         left |= {host: number for host in hosts if host in new}
         kept = {one.node: one.before for one in plan.succeeded if one.before is not None and plan.keep is not None}
         changed = {step.node for step in plan.steps}
         kept |= {node: one for node, one in found.kept.items() if node not in changed}
-        target = Spanning(after, known, left, changing=dict.fromkeys(hosts, number), kept=kept)
+        target = Spanning(after, known, left, changing=dict.fromkeys(hosts, number), finished=over, kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         runs = found.hosts.keys() or {self.name} if before is not None else set()
         begins = {*hosts} - (runs - {*lost})
@@ -359,10 +360,13 @@ class Home:
         The trials before it take *trying* seconds at most.
 
         Raises:
-            PlanError: the change was aborted.
+            PlanError: the change was aborted, or the application has finished since it was planned.
         """
         name = target.mesh.name
-        self.pending[number] = found, target
+        with self.news:  # from now on, it does not finish before the outcome
+            if found.finished and not target.finished:
+                raise finished(name)
+            self.pending[number] = found, target
         try:
             prepare = max(PREPARE, patience) + trying
             ended = self._await(name, number, self._exchange.begin(name, number, parts, prepare=prepare, hold=patience))

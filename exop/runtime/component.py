@@ -236,13 +236,14 @@ class Component(Lifecycle):
                 self.on(Event.END)  # it had failed on what it sent last, and nothing else ends it
             self._let_on()
 
-    def open_anew(self, port: str) -> None:
-        """Begin another stream at *port*; a control item of the old one, which was dropped, suspends it no more."""
+    def open_anew(self, port: str, *, continued: bool) -> None:
+        """Begin another stream, or expect the *continued* one to end again; what was dropped suspends it no more."""
         self.ended.discard(port)
-        self.merge.open_anew(port)
+        (self.merge.take_back_end if continued else self.merge.open_anew)(port)
         if port in self.pulled:
             self.pulled[port].ended = False
-        if (kept := self.trouble.kept) is not None and kept.port == port and isinstance(kept.item, CONTROL):
+        dropped = EndOfStream if continued else CONTROL
+        if (kept := self.trouble.kept) is not None and kept.port == port and isinstance(kept.item, dropped):
             self.resume()
 
     def configure(self, node: Node) -> None:

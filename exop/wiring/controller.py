@@ -152,7 +152,7 @@ class WiringController:
 
         def complete(drivers: Parked) -> None:
             """Move waiting items to where the new connections lead; nothing can fail here."""
-            open_anew(deployment, region.graph)
+            open_anew(deployment, region.graph, continued)
             deployment.inlets.assign(region.after.depth, leaving, drivers)
             for worker in leaving:
                 worker.serve(())

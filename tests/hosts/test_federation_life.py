@@ -17,6 +17,7 @@ from exop.errors import ComponentFailed, MessageTooLarge, PeerUnreachable, PlanE
 from exop.hosts import federation
 from exop.hosts.federation import Federation
 from exop.hosts.fragment_change import FragmentChange
+from exop.hosts.home import Home
 from exop.hosts.protocol.messages import Remove, Report
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.slet import spec_of
@@ -80,6 +81,28 @@ def test_a_failure_on_another_host_is_raised_by_wait():
         eventually(lambda: a.status("app")["state"] == "finished")
         assert a.wait("app", PATIENCE)
         assert b.wait("app", PATIENCE)
+        assert SEEN["all"] == list(range(1, 11))
+
+
+def test_an_application_that_comes_to_its_end_before_a_change_is_begun_is_not_changed(monkeypatch):
+    """Its hosts are told to finish from then on: a plan that is made meanwhile is refused, and begins nothing anew."""
+    GATES["x"].clear()
+    with hosts("a", "b") as (a, _):
+        app = Application("app")
+        app.on("b").add("collect", collect, item=app.add("first", opened))
+        made, lead, begun = a.apply(app.build()), Home.lead, list[Any]()
+
+        def ends_before(*given: Any) -> None:
+            GATES["x"].set()
+            assert a.wait("app", PATIENCE)
+            lead(*given)
+
+        monkeypatch.setattr(Home, "lead", ends_before)
+        monkeypatch.setattr(FragmentChange, "_prepare", lambda *given: begun.append(given))
+        with pytest.raises(PlanError, match="app has finished"):
+            a.apply(made.move("collect", to="a"))
+        assert not begun
+        assert a._hosts.homes["app"].hosts.keys() == {"a", "b"}
         assert SEEN["all"] == list(range(1, 11))
 
 

@@ -139,7 +139,31 @@ def test_one_plan_at_a_time():
     """A member that has not settled a plan refuses others, by name."""
     other = Propose("q", "home", "change", {}, (), prepare=60.0, hold=2.0)
     (refused,) = voted().receive(other, 0.0)
-    assert refused == Send("home", Refuse("q", "m", "the plan p is not settled here"))
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, Refuse)
+    assert refused.message.reason.startswith("the plan p is not settled here; try again")
+
+
+@pytest.mark.parametrize("then", ["settled", "late", "aborted"])
+def test_a_plan_waits_until_the_outcome_of_the_last_one_is_carried_out(then: str):
+    """A member that still undoes a plan begins the next one then, unless that takes too long."""
+    member = voted()
+    member.receive(Decision("p", "home", commit=False), 0.0)
+    other = Propose("q", "home", "change", {"n": 3}, (), prepare=60.0, hold=2.0)
+    assert member.receive(other, 1.0) == []
+    assert member.receive(other, 2.0) == []  # the home repeats it
+    assert member.due == 3.0
+    if then == "late":
+        (refused,) = member.timeout(3.0)
+        assert isinstance(refused, Send)
+        assert isinstance(refused.message, Refuse)
+        assert refused.message.plan == "q"
+        assert member.due is None
+    if then == "aborted":
+        assert member.receive(Decision("q", "home", commit=False), 2.0) == []
+    begun = [Do("q", "prepare", "change")] if then == "settled" else []
+    assert member.receive(Did("p", "abort"), 2.5) == begun
+    assert member.plan == ("q" if begun else None)
 
 
 @pytest.mark.parametrize("commit", [True, False])

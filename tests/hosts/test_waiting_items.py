@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from exop import Application, InputPort, Slet, input_port, slet
+from exop import Application, InputPort, Punctuation, Slet, input_port, slet
 from exop.runtime.durable.durability import Durability
-from tests.change.tools import Position, Tap, endless, grows, plain, suspended, whole
+from tests.change.tools import Position, Tap, count_to, endless, grows, plain, suspended, whole
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import eventually
 
@@ -112,6 +112,53 @@ def test_a_log_sends_again_nothing_to_a_slet_that_had_it_before():
             there.move(host, name)
         grows(there.seen)
         whole([*there.seen])
+
+
+@slet
+def marked() -> Iterator[int | Punctuation]:
+    """Four numbers, and a punctuation behind each."""
+    for number in range(1, 5):
+        yield number
+        yield Punctuation(number)
+
+
+@pytest.mark.parametrize(("kind", "meets"), [("log", False), ("log", True), ("direct", True)])
+def test_punctuations_wait_while_their_channel_moves(kind: str, meets: bool):
+    """A stream goes on with its control items when its channel moves: they wait at a port, or in a queue before it."""
+    bad, seen = [True], list[Any]()
+
+    class Marks(Slet):
+        @input_port
+        def left(self, x: int) -> None:
+            """Drop."""
+
+        @input_port
+        def right(self, x: int | Punctuation) -> None:
+            """Write down."""
+            if x == 1 and bad:
+                raise ValueError("not now")
+            seen.append(x)
+
+    @slet
+    def marks(right: int | Punctuation) -> None:
+        Marks.right(None, right)  # type: ignore[arg-type]
+
+    sink = Marks if meets else marks
+    with hosts("h1", "h2", slets=(marked, sink)) as there:
+        app = Application(APP)
+        items = app.add("marked", marked, out=app.channel("items", kind))
+        others = {"left": app.add("others", count_to, to=3)} if meets else {}
+        host = "h1" if meets else "h2"
+        app.on(host).add("sink", sink, right=items, **others)
+        there.home.apply(app.build())
+        suspended(there.platforms[host], APP, "sink")
+        eventually(lambda: there.component("h1", "marked").has_ended, "all waits")
+        for host in ("h2", "h1", "h2"):
+            there.move(host, "items")
+        bad.clear()
+        there.home.resume(APP, "sink")
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end")
+        assert seen == [one for number in range(1, 5) for one in (number, Punctuation(number))]
 
 
 def meeting(bad: list[bool]) -> Any:

@@ -59,7 +59,7 @@ class Handing:
     def __post_init__(self) -> None:
         change, transfer = self.change, self.transfer
         change.departing, change.arriving = transfer.departing, transfer.arriving
-        change.leaves, change.continued = transfer.leaves, transfer.continued
+        change.leaves = transfer.leaves
         rests = {rest.inbox for rest in transfer.rests if rest.target == self.host}
         change.handed_over = {*transfer.received, *rests}
         mesh = change.plan.after
@@ -211,14 +211,14 @@ class Handing:
 
     def _half(self, kind: str, name: str) -> list[Any]:
         """Return the events of one half of a connector, as bytes, with their numbers."""
-        channel = self.change.deployment.channels[name]
+        channel = self.change.deployment.channels.get(name)
         if isinstance(channel, Outbox) and kind == "sent":
             first, events = channel.stored()
             return [first, [*map(_travelling, events)]]
         if isinstance(channel, Inbox):
             taken, following, entries = channel.waiting()
             return [taken, following, [_travelling(event_of(*entry)) for entry in entries]]
-        raise PlanError(f"{name} is no half of a connector")
+        raise PlanError(f"{self.host} has no half of a connector {name!r}; make the change again, or see `exop ps`")
 
     def _rest(self, rest: Rest, handed: Mapping[str, Any]) -> list[Work]:
         """Return the events of a connector: each that was sent and not processed, once and in order."""

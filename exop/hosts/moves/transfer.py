@@ -51,7 +51,7 @@ class Transfer:
         sent: The outboxes whose events are handed over, each with the hosts that get them.
         received: The inboxes whose progress is handed over, each with the hosts that get it.
         rests: The events that this host delivers.
-        continued: The ports, also of relays, whose consumers had the stream of the channel before, on any host.
+        continued: The ports, also of relays, whose consumers had the stream of the channel before, by another way.
         wave: A host is cut after those from which it takes over.
     """
 
@@ -76,7 +76,7 @@ class Moves:
     """The moves between hosts when one mesh replaces another.
 
     Attributes:
-        hosts: The part of each host; hosts that hand over and take over nothing are left out.
+        hosts: The part of each host; hosts that have none are left out.
         renewed: The keys of the connectors that begin anew, with another epoch, since a port moves to or from another
             way of the same items: the events on their way are not for that port.
 
@@ -160,13 +160,13 @@ class Moves:
         """Find the ports to which a channel must not send again what it keeps, where the streams are connected anew."""
         relays = {(one.channel, one.target): one.outbox for one in self.after.connectors.values() if not one.inward}
         for name in self.before.mesh.channels.keys() & self.after.mesh.channels.keys():
-            ends = {(node.name, port) for node, port in self.before.mesh.consumers(name)}
+            was, there = self.before.channels[name], self.after.channels[name]
+            ends = {(node.name, port): (self.before.of(node), was) for node, port in self.before.mesh.consumers(name)}
             for node, port in self.after.mesh.consumers(name):
-                if (node.name, port) in ends:
-                    host, there = self.after.of(node), self.after.channels[name]
-                    if host in self.hosts:
-                        self.hosts[host].continued.append(f"{node.name}.{port}")
-                    if there in self.hosts and (name, host) in relays:
+                host = self.after.of(node)
+                if ends.get((node.name, port), (host, there)) != (host, there):
+                    self.hosts[host].continued.append(f"{node.name}.{port}")
+                    if (name, host) in relays:
                         self.hosts[there].continued.append(f"{relays[name, host]}.item")
 
     def _stays(self, end: str, connector: Connector) -> bool:

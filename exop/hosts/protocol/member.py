@@ -4,7 +4,8 @@
                └── alone: a failure, or the deadline ─┘└── the home's decision, or an operator's
 
 Before its yes a member may abort alone. After it, the member is in doubt: it stays held, and asks the home and the
-other members until one of them knows the outcome. It carries out one plan at a time, and refuses others meanwhile.
+other members until one of them knows the outcome. It carries out one plan at a time. Others are refused
+meanwhile; one that comes when the outcome is being carried out waits for that.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class Member:
         self.epochs: Counter[str] = Counter()
         self.resend = resend
         self._part: _Part | None = None
+        self._next: Propose | None = None  # waits until the plan in progress, which is decided, is settled here
         self._given_up = "", ""  # the last plan that it has aborted alone, and why
         self._settled: dict[str, Settled] = {}
 
@@ -95,8 +97,8 @@ class Member:
         """The time of the next `timeout`; `None` if the member waits for nothing."""
         if (part := self._part) is None:
             return None
-        times = [part.deadline] * self._may_give_up(part) + [part.ask_at] * (part.done or part.unrecorded is not None)
-        return min(times, default=None)
+        asks = part.done or part.unrecorded is not None or self._next is not None
+        return min([part.deadline] * self._may_give_up(part) + [part.ask_at] * asks, default=None)
 
     @property
     def plan(self) -> str | None:
@@ -145,6 +147,9 @@ class Member:
             return self._give_up(part, f"{part.step} has taken too long")
         if now < part.ask_at:
             return []
+        if (waits := self._next) is not None:
+            self._next = None
+            return [Send(waits.sender, Refuse(waits.plan, self.name, self._problem(waits)))]
         part.ask_at = now + self.resend
         if part.unrecorded is not None:
             return self._carry_out(part, part.unrecorded)
@@ -176,7 +181,9 @@ class Member:
 
     def _of_another(self, message: Message, now: float) -> list[Action]:
         """Process a message of a plan that is not in progress here."""
-        settled = self._settled.get(message.plan)
+        settled, part = self._settled.get(message.plan), self._part
+        if isinstance(message, Decision) and self._next is not None and self._next.plan == message.plan:
+            self._next = None  # another member has refused it
         match message:
             case Decision(commit=True):
                 ready = Send(message.sender, Ready(message.plan, self.name, "commit"))
@@ -184,6 +191,10 @@ class Member:
                 return [Conflict(message.plan, resolved=False), ready] if undone else [ready]
             case Decision() if settled is not None and settled.commit and settled.by_hand:
                 return [Conflict(message.plan, resolved=True)]
+            case Propose() if part is not None and part.decided and part.unrecorded is None:
+                if self._next is None or self._next.plan != message.plan:
+                    part.ask_at = now + message.hold
+                self._next = message
             case Propose() | Proceed() if settled is None:
                 if problem := self._problem(message):
                     return [Send(message.sender, Refuse(message.plan, self.name, problem))]
@@ -203,7 +214,8 @@ class Member:
                 f"{names}: another plan was committed since this one was made; if the home has lost its state, `exop "
                 f"adopt {old[0]} --on {self.name}` makes {self.name} the home"
             )
-        return f"the plan {self.plan} is not settled here" if self._part is not None else ""
+        unsettled = f"the plan {self.plan} is not settled here; try again, or see `exop ps` if that does not help"
+        return unsettled if self._part is not None else ""
 
     def _proceed(self, part: _Part, message: Proceed, now: float) -> list[Action]:
         """Begin the next step; answer a request for a finished step again."""
@@ -221,8 +233,8 @@ class Member:
     def _did(self, part: _Part, report: Did, now: float) -> list[Action]:
         """Process the report of a finished step."""
         if part.decided:
-            self._part = None
-            return []
+            self._part, waits, self._next = None, self._next, None
+            return self._of_another(waits, now) if waits is not None else []
         if report.problem:
             return self._give_up(part, report.problem)
         part.done, part.handed, part.ask_at = True, report.handed, now + self.resend

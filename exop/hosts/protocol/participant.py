@@ -66,11 +66,17 @@ class Participant(threading.Thread):
                     handed = self._do(do, turn)
                 except BaseException as error:  # noqa: BLE001 (the caller of the plan gets it, or its text)
                     problem = f"{step}: {self._failed(error)}"
+                if step == "abort":  # the report lets the next plan begin
+                    self._end(turn, made=False)
                 self._report(Did(self.plan, step, handed, problem, self.restart if step == "cut" else None))
-            try:
-                self._finish(turn, made=step == "commit")
-            except BaseException as error:  # noqa: BLE001 (the change is made or undone)
-                self._failed(error)
+            if step == "commit":
+                self._end(turn, made=True)
+
+    def _end(self, turn: ExitStack, *, made: bool) -> None:
+        try:
+            self._finish(turn, made=made)
+        except BaseException as error:  # noqa: BLE001 (the change is made or undone)
+            self._failed(error)
 
     def _undo_at_close(self) -> None:
         if self.change is not None:

@@ -101,6 +101,9 @@ class Channel(ABC):
         self.trouble: str | None = None
         self.awaited: dict[str, Callable[[], None]] = {}
 
+    def __bool__(self) -> bool:
+        return True  # also that of a kind with a length that has no content
+
     @abstractmethod
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Compile the entry, given the entries of the connected consumers."""

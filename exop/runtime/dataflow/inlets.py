@@ -175,14 +175,14 @@ class Inlets:
                 if inlet.runner in drivers and isinstance(endpoint, str) and concerned(endpoint):
                     inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
 
-    def drop(self, concerned: Callable[[str], bool], *, marks_only: bool = False) -> list[InFlight]:
-        """Drop what waits before the endpoints *concerned*, whose drivers are parked, or its marks; return all."""
+    def drop(self, concerned: Callable[[str], bool], kinds: type | tuple[type, ...] = object) -> list[InFlight]:
+        """Drop payloads of these kinds before the endpoints *concerned*, whose drivers are parked; return all there."""
         found: list[InFlight] = []
         with self._lock:  # other drivers may post
             for endpoint, inlet in list(self._inlets.items()):
                 if isinstance(endpoint, str) and concerned(endpoint):
                     found += inlet.items
-                    inlet.items = deque(it for it in inlet.items if marks_only and not isinstance(it.payload, CONTROL))
+                    inlet.items = deque(item for item in inlet.items if not isinstance(item.payload, kinds))
         return found
 
     def _run_by(self, driver: Driver) -> list[Inlet]:

@@ -293,7 +293,8 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
     try:
         call.result(0.0)
     except RAISED as error:
-        late = driver.held_by or f"not within {pause.timeout:g} s{call.whereabouts()}"
+        held = driver.held_by and f"{driver.held_by}; repair or resume that first"
+        late = held or f"not within {pause.timeout:g} s{call.whereabouts()}"
         why = late if call.abandoned else error_text(error)
         raise PlanError(f"{component.node.name} has not quiesced: {why}") from error
 

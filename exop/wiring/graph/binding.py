@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import PlanError
-from exop.model.items import EndOfStream, Punctuation
+from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.ports import PortType
 from exop.model.slets.relay import RELAY
@@ -337,13 +337,13 @@ class CatchUp:
         entries: For ports that are newly connected: the items that their channel keeps, and the end if it has passed.
         merges: The merges of channels for which a mark has become due, since a producer has left.
         ended: For each channel, the producers that come to it when their stream has ended already.
-        moved: The filled queues whose ports are connected elsewhere, each with the id of the queue for its contents.
+        moved: The filled queues of ports that are connected elsewhere, each with the queue for its contents, but these.
     """
 
     entries: dict[str, list[Waiting]] = field(default_factory=dict)
     merges: dict[str, ControlMerge] = field(default_factory=dict)
     ended: dict[str, list[str]] = field(default_factory=dict)
-    moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
+    moved: list[tuple[QueueChannel, str, type | tuple[type, ...]]] = field(default_factory=list)
 
     @classmethod
     def needed(
@@ -383,23 +383,24 @@ class CatchUp:
         for queue_id, queue in deployment.inserted.items():
             port = queue_id.rpartition(" -> ")[2]
             if queue_id not in there and port in pushed and isinstance(queue, QueueChannel) and queue.entries:
-                found.moved.append((queue, graph.queue_before(*pushed[port])))
+                dropped = EndOfStream if port in continued else CONTROL
+                found.moved.append((queue, graph.queue_before(*pushed[port]), dropped))
         return found
 
     @property
     def queues(self) -> set[str]:
         """The names of the queues into which `deliver` puts items."""
-        return {*self.entries, *self.merges, *(queue for _, queue in self.moved)}
+        return {*self.entries, *self.merges, *(queue for _, queue, _ in self.moved)}
 
     def deliver(self, deployment: Deployment) -> None:
         """Put everything into its queue: what is moved comes first."""
         for name in self.ended.keys() & deployment.merges.keys():
             deployment.merges[name].note_ended(self.ended[name])
-        for source, name in self.moved:
-            entries, dropped = source.capture()["entries"], source.dropped
-            queue_of(deployment, name).put_first([entry for entry in entries if entry[0] != "control"])
+        for source, name, dropped in self.moved:
+            entries, before = source.capture()["entries"], source.dropped
+            queue_of(deployment, name).put_first([entry for entry in entries if not isinstance(entry[1], dropped)])
             source.clear()
-            source.dropped = dropped  # they wait elsewhere now
+            source.dropped = before  # they wait elsewhere now
         for name, entries in self.entries.items():
             for entry in entries:
                 queue_of(deployment, name).store(*entry)
@@ -408,13 +409,14 @@ class CatchUp:
                 queue_of(deployment, name).store("control", mark)
 
 
-def open_anew(deployment: Deployment, graph: WiringGraph) -> None:
-    """Forget the progress of the old streams of ports that are connected elsewhere now."""
-    moved = [edge for name, edge in graph.fed if deployment.joined.get(edge.name, name) != name]
-    deployment.inlets.drop({edge.name for edge in moved}.__contains__, marks_only=True)
-    for edge in moved:
-        if not edge.component.has_ended:
-            edge.component.open_anew(edge.port.name)
+def open_anew(deployment: Deployment, graph: WiringGraph, continued: Collection[str]) -> None:
+    """Forget the streams of ports that are connected elsewhere; of those in *continued* only the end, to come again."""
+    for name, edge in graph.fed:
+        if deployment.joined.get(edge.name, name) != name:
+            goes_on = edge.name in continued
+            deployment.inlets.drop(edge.name.__eq__, EndOfStream if goes_on else CONTROL)
+            if not edge.component.has_ended:
+                edge.component.open_anew(edge.port.name, continued=goes_on)
 
 
 def _kept(region: Region, name: str, edge: Edge) -> list[Waiting]:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from exop.model.items import EndOfStream, Punctuation
+from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import Entry, InFlight, Wait, fan_out
@@ -170,7 +170,7 @@ def test_another_stream_comes_to_a_port():
     inlets.keep(
         ONE, [*pushes(("a.x", 1)), *(InFlight(at(place), "control", EndOfStream()) for place in ("a.x", "b.x"))]
     )
-    inlets.drop({"a.x"}.__contains__, marks_only=True)
+    inlets.drop({"a.x"}.__contains__, CONTROL)
     assert finished(inlets) == [("a.x", 1), ("b.x", EndOfStream())]
 
 
