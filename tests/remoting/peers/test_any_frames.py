@@ -17,7 +17,7 @@ from exop.model.slets.ports import PortType
 from exop.remoting.peers import link as link_module
 from exop.remoting.peers.data_frames import DATA, FLUSHER, HEAD, HEADER
 from exop.remoting.peers.link import PeerLink
-from exop.runtime.channels import inbox as inbox_module
+from exop.runtime.channels import wire
 from exop.runtime.channels.frame_body import SCALARS
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.wire import COLUMNS, ITEMS, LIST, Frame
@@ -88,7 +88,7 @@ def any_stream(stream: bytes) -> None:
     What is beyond the credit or a bound is neither decoded nor awaited.
     """
     bounds = {"MOST_ITEMS": MOST, "MOST_ROWS": MOST, "MOST_OF_EVENT": LARGE - 1}
-    with patch.object(link_module._log, "exception") as failed, patch.multiple(inbox_module, **bounds):
+    with patch.object(link_module._log, "exception") as failed, patch.multiple(wire, **bounds):
         link = PeerLink("peer", limits=QUICK)
         outbox, inbox = Outbox(link, KEYS[1]), Noted("in", peer="peer", key=KEYS[0], epoch=1, capacity=CAPACITY)
         inbox.typed([PortType()])
@@ -139,7 +139,7 @@ def received_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def decoded_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A body is decoded without a look at its header."""
-    monkeypatch.setattr(Inbox, "_check", lambda self, *header: True)
+    monkeypatch.setattr(Inbox, "admit", lambda self, header: True)
 
 
 @pytest.mark.parametrize("plant", [received_unchecked, decoded_unchecked])
