@@ -197,9 +197,10 @@ class Component(Lifecycle):
         """Start the driver of the slet, if it has one. Called when all slets are open and bound."""
         if isinstance(self.driver, ThreadDriver) and self.over and self.driver.end_thread():
             return  # what is posted to it later starts its thread
-        if isinstance(self.driver, (ThreadDriver, EngineDriver)) and (self.driver.filled or not self.over):
-            self.driver.start()
-            if self.tie is not None:
+        goes_on = self.driver is not None and (self.driver.filled or not self.over)
+        if isinstance(self.driver, EngineDriver) or (isinstance(self.driver, ThreadDriver) and goes_on):
+            self.driver.start()  # that of an engine also delivers what is posted to it when it has ended
+            if self.tie is not None and goes_on:
                 self.tie.start()
 
     def failed(self, error: BaseException, kept: KeptItem | None = None) -> None:
