@@ -331,8 +331,11 @@ def sinks_come_and_go(seed: int) -> None:
                 machine.crash_and_recover()
     finally:
         machine.since = SOME
-        machine.stop(0)
-        machine.teardown()
+        try:
+            machine.stop(0)
+        finally:
+            machine.changes.clear()
+            machine.teardown()
 
 
 @pytest.mark.parametrize(("plant", "known"), [(nothing_is_settled, 9), (removed_without, 8)])

@@ -430,27 +430,3 @@ def test_none_is_no_item(rig, batches, annotated):
     app.add("other", collector(other), item=app.add("odd", odd, item=numbers))
     rig.run(app)
     assert (seen, other) == ([1, 2, -2, 3], [1, 3])
-
-
-@pytest.mark.parametrize("result", [int, int | Punctuation], ids=["fused", "not fused"])
-@pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
-def test_none_is_refused_where_the_annotation_permits_none_of_it(rig, batches, result):
-    """The slet that yields it is suspended, and nothing of the item goes on; the cure is the annotation above."""
-    seen = []
-
-    @slet
-    def gaps(item: int) -> Iterator[result]:
-        yield item
-        yield None
-
-    @slet
-    def given() -> Iterator[Batch[int]]:
-        yield Batch([1, 2])
-
-    app = Application("gaps")
-    numbers = app.add("numbers", given if batches else source_of([1, 2]))
-    app.add("sink", collector(seen), item=app.add("gaps", gaps, item=numbers))
-    deployment = rig.deploy(app)
-    eventually(lambda: deployment.components["gaps"].error)
-    assert "write `-> Iterator[T | None]`, which leaves None out" in str(deployment.components["gaps"].error)
-    assert seen == []

@@ -244,9 +244,15 @@ def test_a_planted_mistake_is_found(monkeypatch, plant):
                 return bool(crowded(platform, seed))
             return bool(test_any_mesh.run(platform, "any", random.Random(seed), **test_any_mesh.WAITS))
 
+    def shows(seed: int) -> bool:
+        try:
+            return wrong(seed)
+        except AssertionError:  # it cannot even be removed
+            return True
+
     with monkeypatch.context() as planted:
         planted.setattr(test_any_mesh, "PATIENCE", 0.5)
         plant(planted)
-        found = next((seed for seed in range(200) if wrong(seed)), None)
+        found = next((seed for seed in range(200) if shows(seed)), None)
     assert found is not None
     assert not wrong(found)
