@@ -13,7 +13,8 @@ duckdb = pytest.importorskip("duckdb")
 spark_rules = pytest.importorskip("exop_duckdb.spark")
 queries = pytest.importorskip("exop_duckdb.queries")
 
-pytestmark = pytest.mark.spark
+#: It compares hundreds of expressions on two engines: too long for `make test`.
+pytestmark = [pytest.mark.spark, pytest.mark.edges]
 
 COLUMNS = pa.schema(
     [
