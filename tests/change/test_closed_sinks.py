@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,10 +14,11 @@ import pytest
 
 from bench.cases import state_at_rest
 from exop import Application, Memento, Platform, Slet, hookimpl, input_port, slet
-from exop.errors import PlanError, StateError
+from exop.errors import ExopError, LastCheckpointFailed, PlanError, StateError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.slet import spec_of
+from exop.runtime.durable import durability
 from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.durable.store import Checkpoints
 from exop.wiring.changes import executor
@@ -25,7 +26,7 @@ from tests.change.offered import Held
 from tests.rig import eventually
 
 #: The seeds of the walks, and the number of steps of each.
-SEEDS, STEPS = range(4), 25
+SEEDS, STEPS = (*range(4), 18), 25
 
 
 class Position(Memento):
@@ -198,8 +199,15 @@ class Walk:
         self.flow()
         paths = {self.mesh().node(name).settings["path"]: first for name, first in self.first.items()}
         self.wanted |= {path: list(range(first, self.allowed + 1)) for path, first in paths.items()}
-        how = self.chance.choice(("remove", "cannot be stored", "finish", "durable off"))
-        if how == "finish":
+        how = self.chance.choice(("remove", "cannot be stored", "finish", "finish without room", "durable off"))
+        if how == "finish without room":
+            with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
+                self.over = True
+                with pytest.raises(LastCheckpointFailed, match="no room"):
+                    self.platform.wait("app", timeout=20)
+            if self.chance.random() < 0.5:
+                self.crash()
+        if how.startswith("finish"):
             self.over = True
             assert self.platform.wait("app", timeout=20)
         elif how == "durable off":
@@ -271,7 +279,15 @@ def removed_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Checkpointer, "put_out", lambda self, patience: None)
 
 
-@pytest.mark.parametrize("plant", [nothing_is_settled, settled_without_a_checkpoint, removed_without])
+def end_counts_as_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application whose last checkpoint fails has finished, as if nothing were missing."""
+    monkeypatch.setattr(durability, "last_checkpoint", lambda *given, **more: suppress(ExopError))
+
+
+MISTAKES = [nothing_is_settled, settled_without_a_checkpoint, removed_without, end_counts_as_stored]
+
+
+@pytest.mark.parametrize("plant", MISTAKES)
 def test_a_planted_mistake_is_found(tmp_path, monkeypatch, plant):
     """A few walks show it."""
     plant(monkeypatch)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from exop import Batch, EndOfStream, Punctuation
 from exop.errors import NotStorable, StoredStateError
+from exop.model.values import columns
 from exop.model.values.classes import Declared
 from exop.model.values.encoding import MARK, Tag, decode, encode
 
@@ -320,6 +321,19 @@ def test_a_value_comes_back_whole_or_is_refused_by_name(data):
     except NotStorable:
         return
     assert _identical(decode(stored), value)
+
+
+def _flat(value: Any) -> Any:
+    """Return an array of any class as a plain one."""
+    return np.asarray(value) if isinstance(value, np.ndarray) else value
+
+
+def test_a_mask_that_is_lost_is_found(monkeypatch):
+    """An array of any class is stored as a plain one."""
+    write = columns.write
+    monkeypatch.setattr(columns, "write", lambda value: write(_flat(value)))
+    with pytest.raises(AssertionError):
+        test_a_value_comes_back_whole_or_is_refused_by_name()
 
 
 @pytest.mark.parametrize("make", ODD)
