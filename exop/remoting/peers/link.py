@@ -419,14 +419,14 @@ class PeerLink:
         pause = self.limits.first_pause
         while True:
             try:
-                sock = self._next_socket()
-            except (OSError, ExopError) as problem:
+                if (sock := self._next_socket()) is None:
+                    return
+                connection = DataConnection(sock, self.peer, self, self._ready, self.limits, self._clock)
+            except (OSError, ExopError) as problem:  # it may have been closed already
                 self.failed(problem)
             else:
-                if sock is None:
-                    return
                 started = self._clock()
-                self._use(sock)
+                self._use(connection)
                 if self._clock() - started > self.limits.longest_pause:
                     pause = self.limits.first_pause
             with self._changed:
@@ -455,9 +455,9 @@ class PeerLink:
             other.close()
         return used
 
-    def _use(self, sock: socket.socket) -> None:
+    def _use(self, connection: DataConnection) -> None:
         """Serve a connection until it ends."""
-        connection, client = DataConnection(sock, self.peer, self, self._ready, self.limits, self._clock), self.client
+        client = self.client
         with self._changed:
             # What is left belongs to the previous connection.
             self._ready.clear()

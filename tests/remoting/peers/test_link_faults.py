@@ -341,7 +341,8 @@ def test_events_over_tls_in_both_directions_at_once(tmp_path: Path) -> None:
     """Two threads share the state of a TLS connection; bodies of any size arrive whole in both directions."""
     bodies = [os.urandom(size) for size in (1, 20_000, 3_000_000, 10, 700_000)]
     mine, theirs = secured(tmp_path)
-    a, b = dialling("b", lambda: mine, limits=QUICK), dialling("a", lambda: theirs, limits=QUICK)
+    still: dict[str, Any] = {"limits": QUICK, "clock": Clock()}  # no heartbeat is late: these sockets are used once
+    a, b = dialling("b", lambda: mine, **still), dialling("a", lambda: theirs, **still)
     pairs = [(Outbox(x, x.peer, form=COLUMNS), Inbox(y, x.peer)) for x, y in ((a, b), (b, a))]
     for link in (a, b):
         link.start()
@@ -353,6 +354,22 @@ def test_events_over_tls_in_both_directions_at_once(tmp_path: Path) -> None:
         assert inbox.bodies == 20 * bodies
     for link in (a, b):
         link.close()
+
+
+def test_a_socket_that_is_closed_before_it_is_used(tmp_path: Path) -> None:
+    """It counts as a connection that has failed, and the next one is used."""
+    closed, rest = secured(tmp_path)
+    closed.close()
+    rest.close()
+    link = PeerLink("b", limits=QUICK)
+    link.start()
+    link.accept(closed)
+    eventually(lambda: "Bad file descriptor" in link.reason, "the failure")
+    ours, theirs = socket.socketpair()
+    link.accept(ours)
+    assert link.wait_until(True, PATIENCE)
+    link.close()
+    theirs.close()
 
 
 class Raw:
