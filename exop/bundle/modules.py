@@ -200,15 +200,15 @@ def unload(namespace: Namespace) -> None:
         if namespace.users > 0:
             return
         _loaded.pop(namespace.name, None)
-        for name in [one for one in sys.modules if one == namespace.name or one.startswith(f"{namespace.name}.")]:
+        for name in [one for one in list(sys.modules) if one == namespace.name or one.startswith(f"{namespace.name}.")]:
             del sys.modules[name]
         if (root := sys.modules.get(ROOT)) is not None:
             vars(root).pop(namespace.name.rpartition(".")[2], None)
         if not _loaded:
             sys.modules.pop(ROOT, None)
             sys.meta_path.remove(_finder)
-        for file in [one for one in linecache.cache if one.startswith(f"{namespace.sources.folder}/")]:
-            del linecache.cache[file]
+        for file in [one for one in list(linecache.cache) if one.startswith(f"{namespace.sources.folder}/")]:
+            linecache.cache.pop(file, None)
         named.forget()
 
 

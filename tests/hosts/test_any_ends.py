@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -137,7 +138,7 @@ class Ends:
         fragile()
         self.bad.clear()
         there.home.resume(APP, "fragile")
-        eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
+        eventually(lambda: there.home.status(APP)["state"] == "finished", "the end", PATIENCE)  # on one host, too
         *items, last = self.seen
         assert isinstance(last, EndOfStream)
         for tag in range(self.sources):
@@ -284,6 +285,34 @@ def test_what_waits_in_front_of_a_log_is_not_left_behind() -> None:
         eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
     assert len(ends.seen) == 201
     assert ends.seen[-1] == EndOfStream()
+
+
+def test_a_log_comes_to_two_ended_sources_while_a_third_runs_elsewhere() -> None:
+    """What has merged the ends of the two is not asked whether the log, which now sends by that name, has ended."""
+    ends, may_end = Ends(0), threading.Event()
+    pushed, _, tells = ends.slets
+    ends.bad.clear()
+
+    @slet
+    def waits_for_us() -> Iterator[int | None]:
+        while not may_end.wait(0.001):
+            yield None
+        yield 12
+
+    with hosts("h1", "h2", slets=(upto, waits_for_us, *ends.slets)) as there:
+        app = Application(APP)
+        waits = app.channel("waits", "log", host="h2")
+        for tag in range(2):
+            app.add(f"source{tag}", upto, to=100, tag=tag, out=waits)
+        app.on("h2").add("third", waits_for_us, out=waits)
+        app.on("h2").add("tells", tells, x=app.on("h2").add("fragile", pushed, x=waits))
+        there.home.apply(app.build())
+        eventually(lambda: len(ends.seen) == 200, "what the two have sent")
+        for host in ("h1", "h2", "h1"):
+            there.move(host, "waits")
+        may_end.set()
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end", PATIENCE)
+    assert ends.seen[200:] == [12, EndOfStream()]
 
 
 def test_a_suspended_slet_leaves_with_what_its_port_has_taken_and_its_log_goes_elsewhere() -> None:

@@ -402,9 +402,18 @@ class Change:
         if (gone := self.plan.changes.channels_removed) or self._successors.channels:
             deployment.channels = channels | self._successors.channels
             self._removed = deployment.leaving = [deployment.channels.pop(spec.name) for spec in gone]
-            left = {spec.name for spec in gone} - deployment.channels.keys()
-            deployment.merges = {name: one for name, one in merges.items() if name not in left}
+        left = {spec.name for spec in gone} - deployment.channels.keys()
+        left |= {spec.name for _, spec in self.plan.changes.channels_changed if self._has_turned(spec.name)}
+        deployment.merges = {name: one for name, one in merges.items() if name not in left}
         deployment.trace(self.plan.after, self.plan.changes, self.arriving)
+
+    def _has_turned(self, channel: str) -> bool:
+        """Whether a channel carries another stream from now on: a connector that turns round keeps its name."""
+        ends = (mesh.channels[channel].settings.get("epoch") for mesh in (self.plan.before, self.plan.after))
+        before, after = (
+            {node.name for node, _ in one.producers(channel)} for one in (self.plan.before, self.plan.after)
+        )
+        return len({*ends}) > 1 and before.isdisjoint(after)
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it retries the item that it was suspended on."""
