@@ -29,7 +29,7 @@ def test_help_lists_every_command(arguments):
     out = answer_of(*arguments)
     first = [line.split()[0].rstrip(",") for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
     assert sorted(first) == sorted(
-        {command.names[0].split()[0] for command in overview.COMMANDS} | set(overview.COMMON) | {"--help", "--version"}
+        {command.names[0].split()[0] for command in overview.COMMANDS} | set(overview.COMMON) | {"--help", "--version", "--install-completion"}
     )
     assert "Exit codes" in out
 
