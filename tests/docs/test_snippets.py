@@ -142,3 +142,10 @@ def test_every_fence_is_understood(page):
     text = page.read_text(encoding="utf-8")
     assert text.count("\n```") % 2 == 0
     assert text.count("\n```") // 2 == len(snippets(page))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_program_fits_on_a_screen(page):
+    """The site shows 90 characters in 1280 pixels; what is wider is wrapped."""
+    first = next(one.text for one in snippets(ROOT / page) if one.language == "python")
+    assert max(map(len, first.splitlines())) <= 88
