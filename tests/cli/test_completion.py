@@ -54,7 +54,9 @@ def offered(*words: str) -> set[str]:
     return {line for line in answer_of("__complete", *words).splitlines() if line and line[0] != "\x1f"}
 
 
-@pytest.mark.parametrize("command", ["end", "describe", "configure", "replace", "item retry", "memento show", "metrics"])
+@pytest.mark.parametrize(
+    "command", ["end", "describe", "configure", "replace", "item retry", "memento show", "metrics"]
+)
 def test_names_of_what_runs(speeds, command):
     """Applications and nodes where a command takes a node, applications alone where it takes an application."""
     nodes = set() if command in ("end", "metrics") else {"speeds.source", "speeds.output"}

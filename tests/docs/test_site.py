@@ -51,7 +51,9 @@ def test_every_page_is_found_by_its_title(index):
 
 def test_the_text_of_every_page_is_found(index):
     """A page is found by the words in it, not only by its title."""
-    found = {number for places in index["terms"].values() for number in ([places] if isinstance(places, int) else places)}
+    found = set[int]()
+    for places in index["terms"].values():
+        found |= {places} if isinstance(places, int) else set(places)
     assert found == set(range(len(index["docnames"])))
 
 
