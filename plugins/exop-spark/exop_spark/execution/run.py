@@ -271,7 +271,7 @@ class Run(PullEngine):
         _ship(query)
         with self._engine.building(session):
             made = query(**frames)
-        if not hasattr(made, "isStreaming"):
+        if not hasattr(type(made), "isStreaming"):  # of the class: on an instance, Spark would be asked
             detail = (
                 f"the function returns a {type(made).__name__}; return the DataFrame itself, without `writeStream`: "
                 f"its rows leave by `out`, for example to a sink slet"
