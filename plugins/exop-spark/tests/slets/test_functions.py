@@ -74,4 +74,4 @@ def test_a_query_that_is_written_to_a_sink_is_refused(out, tmp_path):
         made(written)(out=out).__enter__()
     with made(lambda rows: rows)(out=out) as opened:
         finish(opened, out)
-    assert sorted(out.table()) == [(1,), (1,), (2,)]
+    assert (out.error, sorted(out.table())) == (None, [(1,), (1,), (2,)])
