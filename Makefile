@@ -36,7 +36,7 @@ test: $(READY)   ## style, types, import rules and the tests, in three processes
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -m 'not edges' -n 3 --dist loadfile --no-loadscope-reorder
 
-test-edges: $(READY) ## the tests that start servers, or more Java than one Spark session (2 minutes)
+test-edges: $(READY) ## the tests that start servers, or more Java than one Spark session, or build the site (2 minutes)
 	$(BIN)/python -m pytest -m edges
 
 test-all: test test-edges ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
@@ -67,8 +67,7 @@ bench: $(READY)  ## the overhead of a hop, of the registry, and of starting a co
 	$(BIN)/python -m bench start
 
 docs: $(READY)   ## the documentation as a site, in docs/_build (half a minute)
-	$(PIP) install -e '.[docs]'
-	$(BIN)/python -m sphinx -q -W --keep-going -E docs docs/_build
+	$(BIN)/python -m sphinx -q -W --keep-going -E -c docs . docs/_build
 	@echo "docs/_build/index.html"
 
 pages: $(READY)  ## the generated parts of the reference, from the code

@@ -1,8 +1,9 @@
 """Sphinx configuration of the site: `make docs` builds it from the Markdown pages, which are readable without it.
 
+The source directory is the root of the project, so that the pages of plugins and applications belong to the site, too.
 The navigation is read from the lists of index.md; generated parts of pages are taken from the code. A comment
 `<!-- picture: floors -->` in a page becomes a picture of the packages in their layers, drawn from import-linter's
-contract and the first lines of the packages' docstrings.
+contract and the first lines of the packages' docstrings; `<!-- picture: linear road -->` one of the mesh.
 """
 
 from __future__ import annotations
@@ -26,28 +27,41 @@ author = "the authors of ExoP"
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["deflist"]
-exclude_patterns = ["_build"]
+root_doc = "docs/index"
+include_patterns = ["docs/**.md", "plugins/*/docs/**.md", "plugins/*/README.md", "apps/*/README.md", "CHANGELOG.md"]
+exclude_patterns = [".*", "docs/_build", "exop", "tests", "bench", "demo"]
 nitpicky = True
 html_theme = "furo"
 html_title = "ExoP"
 html_show_copyright = False
 html_copy_source = False
+html_static_path = html_css_files = ["site.css"]
 
 WIDTH, LINE, PAD = 860, 17, 10
 #: Where the picture goes; it replaces the list of floors that stands there for other readers.
 FLOORS = re.compile(r"<!-- picture: floors -->(\n\n```text\n.*?```)?", re.DOTALL)
+#: The same of the flow chart, which other readers draw.
+LINEAR_ROAD = re.compile(r"<!-- picture: linear road -->\n\n```mermaid\n.*?```", re.DOTALL)
 
 
 def setup(app: Any) -> None:
     """Hook into Sphinx: `prepare` sees each page before it is parsed."""
     app.connect("source-read", prepare)
+    app.connect("build-finished", lead_to_start)
 
 
 def prepare(_app: Any, name: str, source: list[str]) -> None:
     """Add to a page what only the site has: the navigation, and the picture."""
-    if name == "index":
+    if name == root_doc:
         source[0] += "\n" + navigation(source[0])
-    source[0] = FLOORS.sub(lambda _: floors(), filled(source[0]))
+    source[0] = LINEAR_ROAD.sub(lambda _: linear_road(), FLOORS.sub(lambda _: floors(), filled(source[0])))
+
+
+def lead_to_start(app: Any, problem: Exception | None) -> None:
+    """Write the `index.html` that leads to the start page."""
+    if problem is None:
+        start = f'<meta http-equiv="refresh" content="0; url={root_doc}.html"><a href="{root_doc}.html">ExoP</a>'
+        Path(app.outdir, "index.html").write_text(f"<!doctype html><title>ExoP</title>{start}\n")
 
 
 def navigation(text: str) -> str:
@@ -55,10 +69,23 @@ def navigation(text: str) -> str:
     trees = []
     for part in text.split("\n## ")[1:]:
         heading, _, body = part.partition("\n")
-        pages = re.findall(r"^- \[(.*?)\]\(([\w/-]+)\.md\)", body, re.MULTILINE)
+        pages = re.findall(r"^- \[(.*?)\]\(([\w./-]+)\.md\)", body, re.MULTILINE)
         entries = [f"{title} <{page}>" for title, page in pages]
         trees.append("\n".join(["```{toctree}", ":hidden:", f":caption: {heading}", "", *entries, "```"]))
     return "\n\n".join(trees)
+
+
+def linear_road() -> str:
+    """The mesh of Linear Road as SVG, which is wider than a page: the reader scrolls it."""
+    from exop.cli.loading import load_mesh
+    from exop.model.meshes.checks import resolved
+    from exop.pictures.notebook import picture_of
+
+    given = [f"input={__file__}", f"history={__file__}", "output=answers.csv", "pipeline=native"]  # nothing is read
+    mesh, catalog, _ = load_mesh(str(ROOT / "apps" / "linear_road"), given, (), ())
+    picture = picture_of(resolved(mesh, catalog.slets, durable=False)).replace("max-width:100%;", "")
+    picture = picture.replace("\n", "")  # an empty line would end the block of HTML
+    return f'<div style="overflow-x:auto">{picture}</div>'
 
 
 def floors() -> str:

@@ -27,7 +27,7 @@ def run_command_line(arguments: list[str]) -> int:
     try:
         app = make_app(arguments)
         # Plugins need not be loaded if the first word is a built-in command.
-        first = next((word for word in arguments if not word.startswith("-")), None)
+        first = next((word for word in arguments if not word.startswith(("-", "__complete"))), None)
         if first is None or first not in app:
             plugins = discovered()
             add_plugin_commands(app, plugins, plugins.ask("register_commands"))
@@ -65,6 +65,7 @@ def make_app(arguments: Sequence[str] = ()) -> App:
         print_error=False,
         help_format="markdown",
     )
+    app.register_install_completion_command(add_to_startup=False)
     for command in COMMANDS:
         family, _, name = command.names[0].rpartition(" ")
         function = command.function if (family or name) in arguments else f"{command.module}:{command.name}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from tomllib import loads
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
@@ -22,7 +23,28 @@ def check_seconds(_: type, seconds: float | None) -> None:
         raise ValueError(f"{seconds:g} is no number of seconds; give 0 or more")
 
 
-Node: TypeAlias = Annotated[str, Parameter(help="APP.NODE.")]
+def running_names(context: Any) -> list[str]:
+    """Return the names by which a shell completes an argument: applications that run, their nodes, or slets."""
+    # Imported lazily: only a shell that completes a name asks the platforms.
+    from exop.cli.peers import each_platform
+
+    def names(platform: Any) -> list[str]:
+        if wanted == "slet":
+            return [one["slet"] for one in platform.slet_summaries()]
+        nodes = [f"{app}.{node}" for app in platform.applications() for node in loads(platform.topology(app))["nodes"]]
+        return [*platform.applications(inactive=True), *(nodes if wanted != "app" else ())]
+
+    wanted = context.argument.field_info.name
+    return [name for _, found, _ in each_platform(names) for name in found or ()]
+
+
+#: The name of something that runs; a shell completes it.
+Runs: TypeAlias = Annotated[str, Parameter(completer=running_names)]
+Node: TypeAlias = Annotated[str, Parameter(help="APP.NODE.", completer=running_names)]
+if TYPE_CHECKING:
+    Program: TypeAlias = str
+else:
+    Program = str | Path  # always a text; a shell completes paths
 Argument: TypeAlias = Annotated[str, Parameter(help="NAME=VALUE for the builder.")]
 Json: TypeAlias = Annotated[bool, Parameter(name="--json", help="Print JSON on stdout.")]
 Load: TypeAlias = Annotated[

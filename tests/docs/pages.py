@@ -7,8 +7,10 @@ by hand.
 from __future__ import annotations
 
 import inspect
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,14 +24,16 @@ import exop.testing.engine_suite
 from exop.bundle.bundles import Bundles
 from exop.model.slets.signature import read_settings
 from exop.model.slets.slet import spec_of
+from exop.pictures.notebook import picture_of
 from exop.runtime.channels import BUILT_IN
 from exop.runtime.supervision.failure_state import FailedItem
 from exop.stock.slets import STOCK
 from exop.wiring.changes.plan import Plan
 from tests.docs import cli_page, errors_page
-from tests.docs.snippets import ROOT
+from tests.docs.snippets import ROOT, snippets
 
 REFERENCE: Final = ROOT / "docs" / "reference"
+START: Final = ROOT / "docs" / "index.md"
 PART: Final = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: The modules whose names are public.
 MODULES: Final = (exop, exop.engine, exop.plugin, exop.hooks, exop.testing, exop.testing.engine_suite, exop.remoting)
@@ -192,16 +196,28 @@ def default(value: Any) -> Any:
     return Shown("…" if len(text) > LONG or text.startswith("<") else text)
 
 
+# The start page
+
+
+def plan_picture() -> str:
+    """The picture of the plan that the program on the start page makes, as a notebook shows it."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with redirect_stdout(io.StringIO()):
+        exec(next(one.text for one in snippets(START) if one.language == "python"), names)
+    return picture_of(names["plan"].after, {step.node for step in names["plan"].steps}) + "\n"
+
+
 WRITERS: Final[dict[str, Callable[[str], str]]] = {"slet": slet, "kinds": kinds, "api": api}
 
 
 def pages() -> dict[Path, Callable[[], str]]:
-    """Every page with generated parts, and the function that writes it."""
+    """Every page with generated parts, and every generated picture, with the function that writes it."""
     marked = [page for page in sorted(REFERENCE.glob("*.md")) if PART.search(page.read_text(encoding="utf-8"))]
     return {page: (lambda page=page: filled(page.read_text(encoding="utf-8"))) for page in marked} | {
         cli_page.CLI: cli_page.reference,
         cli_page.OPERATIONS: cli_page.operations_reference,
         REFERENCE / "errors.md": errors_page.page,
+        START.with_name("plan.svg"): plan_picture,
     }
 
 

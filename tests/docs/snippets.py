@@ -51,6 +51,13 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+def site_pages() -> list[Path]:
+    """Every page of the site: of the project, and of its plugins and applications."""
+    folders = [ROOT / "docs", *sorted((ROOT / "plugins").glob("*/docs"))]
+    readmes = [*sorted((ROOT / "plugins").glob("*/README.md")), *sorted((ROOT / "apps").glob("*/README.md"))]
+    return [ROOT / "CHANGELOG.md", *(page for one in folders for page in sorted(one.rglob("*.md"))), *readmes]
+
+
 def snippets(page: Path) -> list[Snippet]:
     """The fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from exop.model.slets.slet import spec_of
 from exop.stock.slets import STOCK
-from tests.docs.pages import PART, REFERENCE, methods, pages, public
+from tests.docs.pages import PART, REFERENCE, methods, pages, plan_picture, public
 
 
 def marked(page: str, writer: str) -> list[str]:
@@ -44,3 +44,8 @@ def test_every_stock_slet_is_in_the_reference_with_an_example():
     assert sorted(marked("base-library", "slet")) == sorted(names)
     text = (REFERENCE / "base-library.md").read_text(encoding="utf-8")
     assert [name for name in names if f'"stock:{name}"' not in text] == []
+
+
+def test_the_picture_of_the_start_page_is_that_of_its_program():
+    """The README shows it, too."""
+    assert (REFERENCE.parent / "plan.svg").read_text(encoding="utf-8") == plan_picture(), "run `make pages`"

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from exop.cli.entry import make_app
-from tests.docs.snippets import FENCE, ROOT, Snippet, pages, same, snippets
+from tests.docs.snippets import FENCE, ROOT, Snippet, pages, same, site_pages, snippets
 
-IDS = [page.relative_to(ROOT).as_posix() for page in pages()]
+ALL = sorted({*pages(), *site_pages()})
+IDS = [page.relative_to(ROOT).as_posix() for page in ALL]
 #: Options of every command, which are read before it.
 COMMON = re.compile(r"--(log-level|log-format) \S+|--debug")
 WITH_STORY = [page for page in pages() if any(one.language in ("python", "console") for one in snippets(page))]
@@ -85,7 +86,7 @@ def carried_out(command: str, project: Path) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("page", pages(), ids=IDS)
+@pytest.mark.parametrize("page", ALL, ids=IDS)
 def test_what_is_toml_can_be_read(page):
     """A topology or a pyproject in a page has no mistake in its syntax."""
     for one in snippets(page):
@@ -93,7 +94,7 @@ def test_what_is_toml_can_be_read(page):
             tomllib.loads(one.text)
 
 
-@pytest.mark.parametrize("page", pages(), ids=IDS)
+@pytest.mark.parametrize("page", ALL, ids=IDS)
 def test_links_lead_somewhere(page):
     """Every link to a page or file of the project has its target, and every anchor its heading."""
     for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text(encoding="utf-8"))):
@@ -104,7 +105,7 @@ def test_links_lead_somewhere(page):
             assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
 
 
-@pytest.mark.parametrize("page", [page for page in pages() if page.name != "CHANGELOG.md"])
+@pytest.mark.parametrize("page", [page for page in ALL if page.name != "CHANGELOG.md"])
 def test_files_of_the_project_exist(page):
     """A file or folder of the code that a page names is there."""
     named = re.findall(r"`((?:exop|plugins|apps|bench|tests)/[\w./-]*)`", page.read_text(encoding="utf-8"))
@@ -117,7 +118,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", pages(), ids=IDS)
+@pytest.mark.parametrize("page", ALL, ids=IDS)
 def test_commands_have_these_arguments_and_options(page):
     """A command of `exop` in a page that is not carried out has no option that does not exist."""
     app = make_app()
@@ -130,14 +131,21 @@ def test_commands_have_these_arguments_and_options(page):
 
 def test_the_start_page_lists_every_page():
     """The navigation of the site is read from these lists, so a page that is missing there cannot be found."""
-    listed = re.findall(r"^- \[.*?\]\((.*?)\)", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
-    found = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
-    assert sorted([*listed, "index.md"]) == sorted(found)
+    start = ROOT / "docs" / "index.md"
+    listed = re.findall(r"^- \[.*?\]\((.*?)\)", start.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted([start, *((start.parent / one).resolve() for one in listed)]) == sorted(site_pages())
 
 
-@pytest.mark.parametrize("page", pages(), ids=IDS)
+@pytest.mark.parametrize("page", ALL, ids=IDS)
 def test_every_fence_is_understood(page):
     """A misspelled comment above a fence would silently leave a snippet out."""
     text = page.read_text(encoding="utf-8")
     assert text.count("\n```") % 2 == 0
     assert text.count("\n```") // 2 == len(snippets(page))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_program_fits_on_a_screen(page):
+    """The site shows 90 characters in 1280 pixels; what is wider is wrapped."""
+    first = next(one.text for one in snippets(ROOT / page) if one.language == "python")
+    assert max(map(len, first.splitlines())) <= 88

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from exop.cli.commands.editing import VERBS, as_edit, edit_node
 from exop.cli.commands.hosting import drain
-from exop.cli.options import Argument, Json, Load, Params, Proof, Request, Succession, Trigger, Where
+from exop.cli.options import Argument, Json, Load, Params, Program, Proof, Request, Succession, Trigger, Where
 from exop.cli.outcome import code_is_there, show_and_make
 from exop.cli.peers import the_platform
 from exop.cli.report import say
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def apply(
-    app: str,
+    app: Program,
     /,
     *parameters: Argument,
     params: Params = (),

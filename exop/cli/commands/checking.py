@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.cli.loading import known_plugins, load_mesh
-from exop.cli.options import Argument, Json, Load, Params
+from exop.cli.options import Argument, Json, Load, Params, Program
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
 from exop.errors import ExopError, MeshError, PlanError, RemotingError
@@ -38,7 +38,7 @@ OPTIONAL: Final = {
 
 
 def check(
-    app: str, /, *parameters: Argument, deep: bool = False, params: Params = (), load: Load = (), json: Json = False
+    app: Program, /, *parameters: Argument, deep: bool = False, params: Params = (), load: Load = (), json: Json = False
 ) -> int:
     """Build an application, and check its slets, types, wiring and plugins without running it.
 

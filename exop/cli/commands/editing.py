@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from exop.cli.options import Call, Node, Proof, Request, Succession, Trigger
+from exop.cli.options import Call, Node, Proof, Request, Runs, Succession, Trigger
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
@@ -35,7 +35,7 @@ VERBS: Final = (*NEEDED, "suspend", "resume", "remove")
 
 def replace(
     node: Node,
-    slet: str,
+    slet: Runs,
     /,
     *settings: str,
     succession: Succession = Succession(),
@@ -57,7 +57,7 @@ def replace(
     return edit_node(node, as_edit("replace", (slet, *settings), succession), request, proof)
 
 
-def configure(node: str, /, *settings: str, trigger: Trigger = Trigger(), request: Request = Request()) -> int:
+def configure(node: Runs, /, *settings: str, trigger: Trigger = Trigger(), request: Request = Request()) -> int:
     """Change settings of a running node or window channel, either now (between two items) or at a point in the stream.
 
     Without --when, the command also cancels pending settings.
@@ -85,7 +85,7 @@ def rewire(node: Node, /, *ports: str, request: Request = Request()) -> int:
     return edit_node(node, as_edit("rewire", ports), request)
 
 
-def add(node: str, slet: str, /, *given: str, request: Request = Request()) -> int:
+def add(node: str, slet: Runs, /, *given: str, request: Request = Request()) -> int:
     """Add a node to a running application; its slet is opened before items reach it.
 
     Example: `exop add app.log stock:write_lines item=averages path=averages.txt`
@@ -100,7 +100,7 @@ def add(node: str, slet: str, /, *given: str, request: Request = Request()) -> i
     return edit_node(node, as_edit("add", (slet, *given)), request)
 
 
-def move(node: str, host: str, /, *also: str, proof: Proof = Proof(), request: Request = Request()) -> int:
+def move(node: Runs, host: str, /, *also: str, proof: Proof = Proof(), request: Request = Request()) -> int:
     """Move a node with its state, or a channel with its content, to another host while the stream runs.
 
     No item is lost, doubled or reordered. If the change fails, the exit code is 1, and the slet continues to run where
@@ -125,7 +125,7 @@ def suspend(node: Node, /, *, request: Request = Request()) -> int:
     return edit_node(node, {"edit": "suspend"}, request)
 
 
-def remove(app: str, /, *, request: Request = Request()) -> int:
+def remove(app: Runs, /, *, request: Request = Request()) -> int:
     """Stop an application at once, between two items, and delete its checkpoint; or remove one of its nodes.
 
     With --state, if no platform uses the state directory, remove the application from this directory.
@@ -145,7 +145,7 @@ def remove(app: str, /, *, request: Request = Request()) -> int:
     return answer({"application": found.application, "removed": True, "left": left}, text, json=request.json)
 
 
-def end(app: str, /, *, wait: bool = False, call: Call = Call()) -> int:
+def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
     """End the sources of a running application; items in flight are still processed.
 
     Example: `exop end app --wait`
@@ -167,7 +167,7 @@ def end(app: str, /, *, wait: bool = False, call: Call = Call()) -> int:
         return _done(found.application, done, json=call.json)
 
 
-def resume(node: str, /, *, call: Call = Call()) -> int:
+def resume(node: Runs, /, *, call: Call = Call()) -> int:
     """Resume a suspended node, which first retries the item on which it was suspended.
 
     An application that could not be restarted with its platform is started now. The exit code is 1 if the item fails
@@ -197,7 +197,7 @@ def _done(place: str, done: str, *, json: bool) -> int:
     return answer({"target": place, "done": done}, f"{place}: {done}", json=json)
 
 
-def rollback(node: str, /, *, abandon: bool = False, call: Call = Call()) -> int:
+def rollback(node: Runs, /, *, abandon: bool = False, call: Call = Call()) -> int:
     """Switch a node back to its previous slet, which `exop replace … --keep 60s` has kept running.
 
     The previous slet has processed the same items as its replacement, so that its state is current. No item is lost,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from exop.cli.options import Bounds, Call, Json, Request, check_seconds
+from exop.cli.options import Bounds, Call, Json, Request, Runs, check_seconds
 from exop.cli.outcome import changed_facts
 from exop.cli.peers import split, the_platform
 from exop.cli.report import say
@@ -88,7 +88,7 @@ def discover(*, seconds: Annotated[float, Parameter(validator=check_seconds)] = 
 
 
 def resolve(
-    app: str, /, *, commit: Annotated[bool, Parameter(name="--commit", negative="--abort")], call: Call = Call()
+    app: Runs, /, *, commit: Annotated[bool, Parameter(name="--commit", negative="--abort")], call: Call = Call()
 ) -> int:
     """Settle a change over several hosts that is in doubt on one of them, because its home does not return.
 
@@ -107,7 +107,7 @@ def resolve(
     return answer({"application": app, "commit": commit}, text, json=call.json)
 
 
-def adopt(app: str, /, *, call: Call = Call()) -> int:
+def adopt(app: Runs, /, *, call: Call = Call()) -> int:
     """Make a platform the home of an application whose home is gone for good.
 
     The last committed mesh is put into force. What ran at the former home begins anew, without its state. Plans of the
@@ -124,7 +124,7 @@ def adopt(app: str, /, *, call: Call = Call()) -> int:
     return answer({"application": app, "revision": revision}, text, json=call.json)
 
 
-def accept(app: str, /, *, call: Call = Call()) -> int:
+def accept(app: Runs, /, *, call: Call = Call()) -> int:
     """Let an application go on after a host has returned without its state; what the host has lost stays lost.
 
     Give the command at the home: a part of the application that a host has lost begins anew there, without state, and

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import Call, Json, Load, Params, Picture, Request, Where
+from exop.cli.options import Call, Json, Load, Params, Picture, Request, Runs, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import Found, each_platform, find_application, is_local, running, runs, the_platform
 from exop.cli.status_text import access_lines, as_text, attention_lines, call_lines, held_nodes, lasts, state_text
@@ -54,7 +54,7 @@ def ps(*, state: Path | None = None, json: Json = False) -> int:
     return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=json)
 
 
-def describe(target: str, /, *, where: Where = Where(), load: Load = (), json: Json = False) -> int:
+def describe(target: Runs, /, *, where: Where = Where(), load: Load = (), json: Json = False) -> int:
     """Describe a running application or node, a slet, or the content of a folder or file.
 
     Examples: `exop describe stock:count_up`, `exop describe app.average`
@@ -113,7 +113,7 @@ def services(filter: str = "", /, *, call: Call = Call()) -> int:  # noqa: A002 
 
 
 def mesh(
-    app: str,
+    app: Runs,
     /,
     *parameters: str,
     format: Annotated[Picture, Parameter(name="--format")] = "mermaid",  # noqa: A002 (the option's name)
@@ -162,7 +162,7 @@ def mesh(
         print(DRAW[chosen](Drawing(made, inserted)), end="")
 
 
-def history(app: str = "", /, *, reverse: int | None = None, make: bool = False, call: Call = Call()) -> int:
+def history(app: Runs = "", /, *, reverse: int | None = None, make: bool = False, call: Call = Call()) -> int:
     """List the operations on an application: user, operation, revisions, pause and outcome.
 
     The state directory stores the last 1 000 operations, including failed ones. With --state DIR, the history is also

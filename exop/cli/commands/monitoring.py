@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.cli.options import Call, Where
+from exop.cli.options import Call, Runs, Where
 from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED, Stopping, say
 from exop.cli.status_text import checkpoint_lines, state_text
@@ -31,7 +31,7 @@ _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
 
-def top(app: str = "", /, *, sort: Sort = "mesh", every: float = 1.0, once: bool = False, call: Call = Call()) -> None:
+def top(app: Runs = "", /, *, sort: Sort = "mesh", every: float = 1.0, once: bool = False, call: Call = Call()) -> None:
     """Show the nodes of a platform live: rates, busy shares, latencies, queues, errors, and problems.
 
     Ctrl-C ends the command, and so does the end of the platform. With --json, or if stdout is no terminal, each update
@@ -135,7 +135,7 @@ def health(*, live: bool = False, ready: bool = False, call: Call = Call()) -> i
     return FAILED if problems else DONE
 
 
-def metrics(app: str = "", /, *, prometheus: bool = False, call: Call = Call()) -> int:
+def metrics(app: Runs = "", /, *, prometheus: bool = False, call: Call = Call()) -> int:
     """Print the metrics of running applications: items, errors and times of each node, and the content of channels.
 
     Example: `exop metrics app --prometheus`

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import Argument, Load, Name, OnFailure, Params, State, check_seconds
+from exop.cli.options import Argument, Load, Name, OnFailure, Params, Program, State, check_seconds
 from exop.cli.report import DONE, FAILED, Stopping, further, say
 from exop.cli.text import pause
 from exop.cli.watch import Watch, report_failures
@@ -37,7 +37,7 @@ Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"])]
 
 
 def run(
-    app: str,
+    app: Program,
     /,
     *parameters: Argument,
     params: Params = (),

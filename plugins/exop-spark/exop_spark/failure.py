@@ -33,6 +33,8 @@ _GRPC: Final = re.compile(r'\bdetails = "([^"\n]*)')
 SLOW: Final = "Python worker failed to connect back"
 #: Spark's message if a Python process has ended while it computed.
 _ENDED: Final = "Python worker exited unexpectedly"
+#: Spark's condition if the state of `transformWithState` is in memory, as that of a query with one key group.
+_IN_MEMORY: Final = "UNSUPPORTED_FEATURE.STORE_BACKEND_NOT_SUPPORTED_FOR_TWS"
 #: What precedes the reason in a message.
 _BEFORE: Final = re.compile(
     r"\A\s*(Query \[id = [^]]*\] terminated with exception|An error occurred while calling .*\n): "
@@ -99,6 +101,8 @@ def explained(
     if SLOW in text:
         cure = "try again, or use fewer cores (local[1])"
         detail += f"; the machine was too busy to start Python within Spark's 10 s: {cure}"
+    if condition == _IN_MEMORY:
+        detail = "transformWithState needs its state in RocksDB: set key_groups=2, or more"
     if _ENDED in text:
         detail += " A Python function of the query has ended its process, or the system has, for want of memory"
     facts = {"slet": slet, "query": query, "condition": condition, "detail": detail}

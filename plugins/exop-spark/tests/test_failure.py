@@ -46,6 +46,13 @@ SELECT a / b AS c FROM rows
     assert (error.position, error.detail) == ("line 1, column 8", "Division by zero. Use `try_divide`.")
 
 
+def test_a_state_that_needs_key_groups_is_told_so():
+    """Spark's advice names a setting that only the platform sets."""
+    text = "[UNSUPPORTED_FEATURE.STORE_BACKEND_NOT_SUPPORTED_FOR_TWS] Please use RocksDBStateStoreProvider."
+    error = explained(StreamingQueryException(text), ports=["rows"], **FACTS)
+    assert "needs its state in RocksDB: set key_groups=2, or more" in str(error)
+
+
 @pytest.mark.parametrize(
     "text",
     [

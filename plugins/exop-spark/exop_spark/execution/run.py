@@ -270,7 +270,14 @@ class Run(PullEngine):
             return session.sql(query)
         _ship(query)
         with self._engine.building(session):
-            frame: DataFrame = query(**frames)
+            made = query(**frames)
+        if not hasattr(type(made), "isStreaming"):  # of the class: on an instance, Spark would be asked
+            detail = (
+                f"the function returns a {type(made).__name__}; return the DataFrame itself, without `writeStream`: "
+                f"its rows leave by `out`, for example to a sink slet"
+            )
+            raise QueryRefused(**self.plan.facts(), detail=detail)
+        frame: DataFrame = made
         return frame
 
     def _check_is_query(self, session: SparkSession, text: str) -> None:
