@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from threading import Lock
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from exop.model.filter import Filter, Term
 from exop.model.properties import Scalar
 from exop.registry.index import ServiceReference, keys_of
 
-_number, _order = attrgetter("number"), attrgetter("order")
-#: A callback of a tracker, called with a service.
-Callback: TypeAlias = Callable[[ServiceReference], object]
+_number = attrgetter("number")
+#: A callback: of a tracker, called with a service; of a listener, called with an event.
+Callback: TypeAlias = Callable[[Any], object]
 #: Queues an event for a subscription.
 Queue: TypeAlias = "Callable[[Subscription, ServiceEvent], None]"
 #: Closes a subscription.
 Close: TypeAlias = "Callable[[Subscription], None]"
+#: Finds the services that match a filter: `ServiceRegistry.find`.
+Find: TypeAlias = Callable[[None, Filter], list[ServiceReference]]
 
 
 class Change(Enum):
@@ -46,13 +47,14 @@ class ServiceEvent:
 class Subscription:
     """A listener and its filter, until the subscription is closed."""
 
-    def __init__(self, wanted: Filter, callback: Callable[[ServiceEvent], object], close: Close) -> None:
+    def __init__(self, wanted: Filter, callbacks: Mapping[Change, Callback], close: Close) -> None:
         #: The filter that selects the services.
         self.filter = wanted
+        #: The callbacks by the kinds of the events for which there is one.
+        self.callbacks = callbacks
         self.number = -1
         self.open = True
         self.place: Term = ()
-        self._callback = callback
         self._close = close
 
     def close(self) -> None:
@@ -65,21 +67,13 @@ class Subscription:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def update(self, event: ServiceEvent) -> bool:
-        """Record an event at once, under the registry's lock; return whether the event is also to be queued."""
-        return True
-
-    def closing_events(self) -> Iterable[ServiceEvent]:
-        """Return the events to deliver when the subscription is closed. The caller holds the registry's lock."""
-        return ()
-
     def deliver(self, event: ServiceEvent) -> None:
         """Pass a queued event to the listener. Called in the order of the events, without a lock."""
         if self.open:
-            self._callback(event)
+            self.callbacks[event.change](event)
 
     def announce(self, old: ServiceReference | None, new: ServiceReference | None, queue: Queue) -> None:
-        """Record a change from *old* to *new* and queue its event, if this filter matches either of them."""
+        """Queue the event of a change from *old* to *new*, if this filter matches either and there is a callback."""
         test = self.filter.test
         was = old is not None and test(old.properties)
         if new is not None and test(new.properties):
@@ -88,7 +82,7 @@ class Subscription:
             event = ServiceEvent(Change.REMOVED, old if new is None else new, None if new is None else old)
         else:
             return
-        if self.update(event):
+        if event.change in self.callbacks:
             queue(self, event)
 
 
@@ -101,20 +95,14 @@ class ServiceTracker(Subscription):
     call of `added` is followed by exactly one call of `removed`.
     """
 
-    def __init__(self, wanted: Filter, callbacks: Mapping[Change, Callback | None], close: Close, lock: Lock) -> None:
-        super().__init__(wanted, self.deliver, close)
-        self._callbacks = callbacks
-        self._lock = lock
-        self._present: dict[int, ServiceReference] = {}
-        self._sorted: tuple[ServiceReference, ...] | None = ()
+    def __init__(self, wanted: Filter, callbacks: Mapping[Change, Callback], close: Close, find: Find) -> None:
+        super().__init__(wanted, callbacks, close)
+        self._find = find
 
     @property
     def references(self) -> tuple[ServiceReference, ...]:
         """The services that match now, ordered by ranking, then by age."""
-        if (found := self._sorted) is None:
-            with self._lock:
-                found = self._sorted = tuple(sorted(self._present.values(), key=_order))
-        return found
+        return tuple(self._find(None, self.filter)) if self.open else ()
 
     @property
     def first(self) -> ServiceReference | None:
@@ -122,31 +110,14 @@ class ServiceTracker(Subscription):
         return next(iter(self.references), None)
 
     def __len__(self) -> int:
-        return len(self._present)
+        return len(self.references)
 
     def __iter__(self) -> Iterator[ServiceReference]:
         return iter(self.references)
 
-    def update(self, event: ServiceEvent) -> bool:
-        """Update the tracked services."""
-        if event.change is Change.REMOVED:
-            del self._present[event.service.id]
-        else:
-            self._present[event.service.id] = event.service
-        self._sorted = None
-        return self._callbacks[event.change] is not None
-
-    def closing_events(self) -> list[ServiceEvent]:
-        """Remove the remaining services, and return their events."""
-        left = sorted(self._present.values(), key=_order)
-        self._present.clear()
-        self._sorted = ()
-        return [ServiceEvent(Change.REMOVED, reference) for reference in left]
-
     def deliver(self, event: ServiceEvent) -> None:
         """Call the callback of an event, also after the tracker was closed: each `added` is followed by `removed`."""
-        if (callback := self._callbacks[event.change]) is not None:
-            callback(event.service)
+        self.callbacks[event.change](event.service)
 
 
 class SubscriptionIndex:

@@ -88,9 +88,12 @@ class ServiceRegistry:
     def find(self, interface: str | None = None, query: Filter | str | None = None) -> list[ServiceReference]:
         """Return the matching services, ordered by ranking (the highest first), then by age."""
         wanted = _wanted(interface, query)
-        test = wanted.test
         with self._lock:
-            return [found for found in self._services.candidates(wanted.terms) if test(found.properties)]
+            return self._matching(wanted)
+
+    def _matching(self, wanted: Filter) -> list[ServiceReference]:
+        test = wanted.test
+        return [found for found in self._services.candidates(wanted.terms) if test(found.properties)]
 
     def track(
         self,
@@ -109,8 +112,9 @@ class ServiceRegistry:
                 queues.first        # the one with the highest ranking, or None
         """
         wanted = _wanted(interface, query)
-        callbacks = {Change.ADDED: added, Change.MODIFIED: modified, Change.REMOVED: removed}
-        tracker = ServiceTracker(wanted, callbacks, self._close, self._lock)
+        given = {Change.ADDED: added, Change.MODIFIED: modified, Change.REMOVED: removed}
+        callbacks = {change: callback for change, callback in given.items() if callback is not None}
+        tracker = ServiceTracker(wanted, callbacks, self._close, self.find)
         with self._lock:
             for reference in self._services.candidates(wanted.terms):
                 tracker.announce(None, reference, self._delivery.queue)
@@ -119,7 +123,7 @@ class ServiceRegistry:
 
     def listen(self, query: Filter | str | None, callback: Callable[[ServiceEvent], object]) -> Subscription:
         """Call *callback* with every event of the matching services until the returned subscription is closed."""
-        subscription = Subscription(as_filter(query), callback, self._close)
+        subscription = Subscription(as_filter(query), dict.fromkeys(Change, callback), self._close)
         with self._lock:
             self._subscriptions.add(subscription)
         return subscription
@@ -130,8 +134,9 @@ class ServiceRegistry:
                 return
             subscription.open = False
             self._subscriptions.remove(subscription)
-            for event in subscription.closing_events():
-                self._delivery.queue(subscription, event)
+            if isinstance(subscription, ServiceTracker):
+                for reference in self._matching(subscription.filter):
+                    subscription.announce(reference, None, self._delivery.queue)
 
     def _modify(self, service_id: int, changes: Mapping[str, Given | None]) -> ServiceReference:
         removed = {name for name, value in changes.items() if value is None}
