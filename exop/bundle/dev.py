@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -100,24 +101,18 @@ class Development:
 
     def _apply(self, mesh: Mesh) -> Outcome:
         hosts, deployed = self._context.hosts, self._context.applications.deployed
-        tries = 0
-        while True:
-            tries += 1
+        for left in reversed(range(_TRIES)):
             running = next((one for one, _ in hosts.running() if one.name == mesh.name), None)
             if running is None:
                 hosts.apply(mesh.at(0))
                 return Outcome("runs", mesh.name)
-            try:
-                plan = hosts.plan(self._merged(running, mesh))
-                if not plan:
+            with suppress(StaleMesh) if left else nullcontext():
+                if not (plan := hosts.plan(self._merged(running, mesh))):
                     return Outcome("unchanged", mesh.name)
                 plan.apply(stall=True)
-            except StaleMesh:
-                if tries == _TRIES:
-                    raise
-                continue
-            last = deployed[mesh.name].last_change if mesh.name in deployed else None
-            return Outcome("changed", mesh.name, _steps(plan), last[1] if last is not None else 0.0)
+                last = deployed[mesh.name].last_change if mesh.name in deployed else None
+                return Outcome("changed", mesh.name, _steps(plan), last[1] if last is not None else 0.0)
+        raise AssertionError("the last try raises or returns")
 
     def _merged(self, running: Mesh, mesh: Mesh) -> Mesh:
         """Merge the new mesh with the settings that an operator has changed meanwhile; edited settings win."""
