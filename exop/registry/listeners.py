@@ -6,21 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from exop.model.filter import Filter, Term
 from exop.model.properties import Scalar
 from exop.registry.index import ServiceReference, keys_of
+
+if TYPE_CHECKING:
+    from exop.registry.service_registry import ServiceRegistry
 
 _number = attrgetter("number")
 #: A callback: of a tracker, called with a service; of a listener, called with an event.
 Callback: TypeAlias = Callable[[Any], object]
 #: Queues an event for a subscription.
 Queue: TypeAlias = "Callable[[Subscription, ServiceEvent], None]"
-#: Closes a subscription.
-Close: TypeAlias = "Callable[[Subscription], None]"
-#: Finds the services that match a filter: `ServiceRegistry.find`.
-Find: TypeAlias = Callable[[None, Filter], list[ServiceReference]]
 
 
 class Change(Enum):
@@ -47,7 +46,7 @@ class ServiceEvent:
 class Subscription:
     """A listener and its filter, until the subscription is closed."""
 
-    def __init__(self, wanted: Filter, callbacks: Mapping[Change, Callback], close: Close) -> None:
+    def __init__(self, registry: ServiceRegistry, wanted: Filter, callbacks: Mapping[Change, Callback]) -> None:
         #: The filter that selects the services.
         self.filter = wanted
         #: The callbacks by the kinds of the events for which there is one.
@@ -55,11 +54,11 @@ class Subscription:
         self.number = -1
         self.open = True
         self.place: Term = ()
-        self._close = close
+        self._registry = registry
 
     def close(self) -> None:
         """Stop listening, and drop the events that are not delivered yet. A second call does nothing."""
-        self._close(self)
+        self._registry._close(self)
 
     def __enter__(self) -> Self:
         return self
@@ -95,14 +94,10 @@ class ServiceTracker(Subscription):
     call of `added` is followed by exactly one call of `removed`.
     """
 
-    def __init__(self, wanted: Filter, callbacks: Mapping[Change, Callback], close: Close, find: Find) -> None:
-        super().__init__(wanted, callbacks, close)
-        self._find = find
-
     @property
     def references(self) -> tuple[ServiceReference, ...]:
         """The services that match now, ordered by ranking, then by age."""
-        return tuple(self._find(None, self.filter)) if self.open else ()
+        return tuple(self._registry.find(None, self.filter)) if self.open else ()
 
     @property
     def first(self) -> ServiceReference | None:

@@ -114,7 +114,7 @@ class ServiceRegistry:
         wanted = _wanted(interface, query)
         given = {Change.ADDED: added, Change.MODIFIED: modified, Change.REMOVED: removed}
         callbacks = {change: callback for change, callback in given.items() if callback is not None}
-        tracker = ServiceTracker(wanted, callbacks, self._close, self.find)
+        tracker = ServiceTracker(self, wanted, callbacks)
         with self._lock:
             for reference in self._services.candidates(wanted.terms):
                 tracker.announce(None, reference, self._delivery.queue)
@@ -123,7 +123,7 @@ class ServiceRegistry:
 
     def listen(self, query: Filter | str | None, callback: Callable[[ServiceEvent], object]) -> Subscription:
         """Call *callback* with every event of the matching services until the returned subscription is closed."""
-        subscription = Subscription(as_filter(query), dict.fromkeys(Change, callback), self._close)
+        subscription = Subscription(self, as_filter(query), dict.fromkeys(Change, callback))
         with self._lock:
             self._subscriptions.add(subscription)
         return subscription
