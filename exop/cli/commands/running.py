@@ -20,8 +20,7 @@ from exop.cli.watch import Watch, report_failures
 from exop.errors import ComponentFailed, ExopError, StateError, UnknownName
 
 if TYPE_CHECKING:
-    from exop.bundle.dev import Development, Outcome
-    from exop.bundle.generation import Generation
+    from exop.bundle.dev import Development, Generation, Outcome
     from exop.cli.view import View
     from exop.model.meshes.mesh import Mesh
     from exop.platform import Platform
