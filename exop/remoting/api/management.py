@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
@@ -53,10 +53,7 @@ class Management(Hosting, Generic[AnyPlan]):
     state: Path | None
     registry: ServiceRegistry
     catalog: Catalog
-
-    def _check_running(self) -> None:
-        """Raise `PlanError` unless the platform is running."""
-        raise NotImplementedError
+    _check_running: Callable[[], None]  #: Raises `PlanError` unless the platform is running.
 
     def _planned(self, mesh: Mesh) -> AnyPlan:
         return cast("AnyPlan", self._hosts.plan(mesh))
