@@ -65,11 +65,7 @@ class Management(Hosting, Generic[AnyPlan]):
 
     @operation(role="observe")
     def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:
-        """Return the metrics of the components and channels of one application, or of all applications, by name.
-
-        With *quantiles*, return the quantiles of times as well, and the slet and the ports of each node. Computing the
-        quantiles takes several times as long as all other metrics.
-        """
+        """Return the metrics of the components and channels of one application, or of all; see `Platform.metrics`."""
         raise NotImplementedError
 
     @operation(role="observe")
