@@ -65,7 +65,7 @@ class Management(Hosting, Generic[AnyPlan]):
 
     @operation(role="observe")
     def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:
-        """Return the metrics of the components and channels of one application, or of all; see `Platform.metrics`."""
+        """Return the metrics of the components and channels of one application, or of all applications, by name."""
         raise NotImplementedError
 
     @operation(role="observe")
