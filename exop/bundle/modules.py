@@ -125,7 +125,7 @@ class Namespace:
 
 
 class _Loader(FileLoader, SourceLoader):  # type: ignore[misc]  # as the standard library does
-    """Executes the source that was read when the bundle was loaded; no compiled file is read or written."""
+    """Executes the source that was read when the bundle was loaded; the files, also compiled ones, may have changed."""
 
     def __init__(self, fullname: str, path: str, source: bytes, namespace: Namespace) -> None:
         super().__init__(fullname, path)

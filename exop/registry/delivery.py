@@ -154,7 +154,7 @@ class Delivery:
                 if call is None or self._call is not call or time.monotonic() < call.since + PATIENCE:
                     continue
                 try:
-                    self._dispatcher = _started(self._dispatch_all, "exop listeners")
+                    self._dispatcher = _started(self._dispatch_all, "exop listeners")  # first, because this may fail
                 except RuntimeError:  # the system has no more threads: tried again after PATIENCE
                     refused = call
                     continue

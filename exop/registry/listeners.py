@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 _number = attrgetter("number")
 #: A callback: of a tracker, called with a service; of a listener, called with an event.
 Callback: TypeAlias = Callable[[Any], object]
-#: Queues an event for a subscription.
-Queue: TypeAlias = "Callable[[Subscription, ServiceEvent], None]"
 
 
 class Change(Enum):
@@ -71,7 +69,7 @@ class Subscription:
         if self.open:
             self.callbacks[event.change](event)
 
-    def announce(self, old: ServiceReference | None, new: ServiceReference | None, queue: Queue) -> None:
+    def announce(self, old: ServiceReference | None, new: ServiceReference | None) -> None:
         """Queue the event of a change from *old* to *new*, if this filter matches either and there is a callback."""
         test = self.filter.test
         was = old is not None and test(old.properties)
@@ -82,7 +80,7 @@ class Subscription:
         else:
             return
         if event.change in self.callbacks:
-            queue(self, event)
+            self._registry._delivery.queue(self, event)
 
 
 class ServiceTracker(Subscription):
@@ -153,7 +151,7 @@ class SubscriptionIndex:
                 del self._by_value[name]
         subscription.place = ()
 
-    def announce(self, old: ServiceReference | None, new: ServiceReference | None, queue: Queue) -> None:
+    def announce(self, old: ServiceReference | None, new: ServiceReference | None) -> None:
         """Queue the events of a change for the subscriptions whose filters match, the oldest first."""
         found = dict(self._unconditional)
         for reference in (old, new) if self._by_value else ():
@@ -165,7 +163,7 @@ class SubscriptionIndex:
                         for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                             found.update(by_value.get(key, {}))
         for subscription in sorted(found, key=_number):
-            subscription.announce(old, new, queue)
+            subscription.announce(old, new)
 
     def _count(self, term: Term) -> int:
         return sum(len(self._by_value.get(name, {}).get(key, ())) for name, key in term)

@@ -56,7 +56,7 @@ class ServiceRegistry:
         with self._lock:
             self._last_id += 1
             reference = self._services.add(self._last_id, names, service, frozen)
-            self._subscriptions.announce(None, reference, self._delivery.queue)
+            self._subscriptions.announce(None, reference)
         return Registration(self, reference.id)
 
     def get(self, service_id: int) -> ServiceReference:
@@ -117,7 +117,7 @@ class ServiceRegistry:
         tracker = ServiceTracker(self, wanted, callbacks)
         with self._lock:
             for reference in self._services.candidates(wanted.terms):
-                tracker.announce(None, reference, self._delivery.queue)
+                tracker.announce(None, reference)
             self._subscriptions.add(tracker)
         return tracker
 
@@ -136,7 +136,7 @@ class ServiceRegistry:
             self._subscriptions.remove(subscription)
             if isinstance(subscription, ServiceTracker):
                 for reference in self._matching(subscription.filter):
-                    subscription.announce(reference, None, self._delivery.queue)
+                    subscription.announce(reference, None)
 
     def _modify(self, service_id: int, changes: Mapping[str, Given | None]) -> ServiceReference:
         removed = {name for name, value in changes.items() if value is None}
@@ -144,13 +144,13 @@ class ServiceRegistry:
         _refuse_reserved(changes)
         with self._lock:
             old, new = self._services.modify(service_id, removed, frozen)
-            self._subscriptions.announce(old, new, self._delivery.queue)
+            self._subscriptions.announce(old, new)
         return new
 
     def _unregister(self, service_id: int) -> bool:
         with self._lock:
             if (reference := self._services.pop(service_id)) is not None:
-                self._subscriptions.announce(reference, None, self._delivery.queue)
+                self._subscriptions.announce(reference, None)
         return reference is not None
 
 
