@@ -125,15 +125,11 @@ def print_stderr(text: str) -> None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201 (the only output of logs)
 
 
-def _raised(found: Any) -> BaseException | None:
-    """Return the exception of an `exc_info`, in any form that standard logging and structlog accept."""
-    error = found[1] if type(found) is tuple else sys.exc_info()[1] if found is True else found
-    return error if issubclass(type(error), BaseException) else None
-
-
 def _with_exception(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
     """Store the exception of an event under `exception`: its traceback; in JSON also its class and message, as data."""
-    if (error := _raised(event.pop("exc_info", None))) is None:
+    found = event.pop("exc_info", None)  # in any form that standard logging and structlog accept
+    error: Any = found[1] if type(found) is tuple else sys.exc_info()[1] if found is True else found
+    if not issubclass(type(error), BaseException):
         return event
     text = traceback_of(error)
     facts = {"exc_type": class_of(error), "exc_value": message(error), "traceback": text}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -154,15 +155,13 @@ class ServiceRegistry:
         return reference is not None
 
 
+@dataclass(slots=True, eq=False)
 class Registration:
     """The handle of a registered service: the only way to modify or unregister it."""
 
-    __slots__ = ("_registry", "id")
-
-    def __init__(self, registry: ServiceRegistry, service_id: int) -> None:
-        self._registry = registry
-        #: The identifier of the service.
-        self.id = service_id
+    _registry: ServiceRegistry
+    #: The identifier of the service.
+    id: int
 
     @property
     def reference(self) -> ServiceReference:
