@@ -40,11 +40,8 @@ def set_up(level: str = "info", form: str = "console", named: Mapping[str, str] 
     """
     for name in _choice.named:
         logging.getLogger(name).setLevel(logging.NOTSET)
-    _choice.level = getattr(logging, level.upper())
-    _choice.named = {name: getattr(logging, one.upper()) for name, one in (named or {}).items()}
-    _choice.form = form
-    _choice.made = True
-    _choice.processors = []
+    levels = {name: getattr(logging, one.upper()) for name, one in (named or {}).items()}
+    vars(_choice).update(vars(_Choice(getattr(logging, level.upper()), form, levels, made=True)))
     root = logging.getLogger()
     root.handlers = [_Route()]
     root.setLevel(min(_choice.level, logging.WARNING))
@@ -116,10 +113,10 @@ def _processors() -> list[Any]:
     stamp = structlog.processors.TimeStamper
     if is_json():
         render = structlog.processors.JSONRenderer(default=message)
-        return [structlog.processors.add_log_level, stamp("iso"), _as_data, render]
+        return [structlog.processors.add_log_level, stamp("iso"), _with_exception, render]
     colors = sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     console = structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, sort_keys=False)
-    return [structlog.processors.add_log_level, stamp("%H:%M:%S", utc=False), _with_traceback, _cleaned, console]
+    return [structlog.processors.add_log_level, stamp("%H:%M:%S", utc=False), _with_exception, _cleaned, console]
 
 
 def print_stderr(text: str) -> None:
@@ -128,32 +125,20 @@ def print_stderr(text: str) -> None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201 (the only output of logs)
 
 
-def _raised(found: Any) -> BaseException | None:
-    """Return the exception of an `exc_info`, in any form that standard logging and structlog accept."""
-    error = found[1] if type(found) is tuple else sys.exc_info()[1] if found is True else found
-    return error if issubclass(type(error), BaseException) else None
-
-
-def _with_traceback(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Store the exception of an event under `exception` as a string that cannot break or forge a log line."""
-    error = _raised(event.pop("exc_info", None))
-    return event if error is None else {**event, "exception": traceback_of(error).rstrip()}
-
-
-def _as_data(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Store the exception of an event under `exception` as data: class, message and traceback."""
-    if (error := _raised(event.pop("exc_info", None))) is None:
+def _with_exception(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Store the exception of an event under `exception`: its traceback; in JSON also its class and message, as data."""
+    found = event.pop("exc_info", None)  # in any form that standard logging and structlog accept
+    error: Any = found[1] if type(found) is tuple else sys.exc_info()[1] if found is True else found
+    if not issubclass(type(error), BaseException):
         return event
-    facts = {"exc_type": class_of(error), "exc_value": message(error), "traceback": traceback_of(error)}
-    return {**event, "exception": [facts]}
+    text = traceback_of(error)
+    facts = {"exc_type": class_of(error), "exc_value": message(error), "traceback": text}
+    return {**event, "exception": [facts] if is_json() else f"    {text.rstrip()}"}
 
 
 def _cleaned(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
     """Make an event safe for a terminal: remove control characters and line breaks from all values."""
-    cleaned = {name: indented(value) if type(value) is str else _Shown(value) for name, value in event.items()}
-    if "exception" in cleaned:
-        cleaned["exception"] = f"    {cleaned['exception']}"
-    return cleaned
+    return {name: indented(value) if type(value) is str else _Shown(value) for name, value in event.items()}
 
 
 class _Shown:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -181,11 +181,7 @@ def _is_small(error: BaseException) -> bool:
         one = left.pop()
         if id(one) not in seen:
             seen.add(id(one))
-            left += list(_next_to(one))
+            left += [before for name in ("__cause__", "__context__") if (before := _READ[name](one)) is not None]
+            if issubclass(type(one), BaseExceptionGroup):
+                left += vars(BaseExceptionGroup)["exceptions"].__get__(one)[: MOST + 1]
     return len(seen) <= MOST
-
-
-def _next_to(error: BaseException) -> Iterator[BaseException]:
-    yield from (one for name in ("__cause__", "__context__") if (one := _READ[name](error)) is not None)
-    if issubclass(type(error), BaseExceptionGroup):
-        yield from vars(BaseExceptionGroup)["exceptions"].__get__(error)[: MOST + 1]

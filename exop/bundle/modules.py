@@ -14,12 +14,12 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.abc import FileLoader, MetaPathFinder, SourceLoader
+from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from exop.bundle.manifest import Manifest, Offer, best, missing_requirements
 from exop.bundle.store import Archive, read_archive
@@ -124,16 +124,13 @@ class Namespace:
         return made
 
 
-class _Loader(SourceFileLoader):
-    """Executes the source that was read when the bundle was loaded; no compiled file is read or written."""
+class _Loader(FileLoader, SourceLoader):  # type: ignore[misc]  # as the standard library does
+    """Executes the source that was read when the bundle was loaded; the files, also compiled ones, may have changed."""
 
     def __init__(self, fullname: str, path: str, source: bytes, namespace: Namespace) -> None:
         super().__init__(fullname, path)
         self._source = source
         self._namespace = namespace
-
-    def path_stats(self, path: str) -> NoReturn:
-        raise OSError("the file may have changed since")
 
     def get_data(self, path: str) -> bytes:
         return self._source

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Final
 
-from exop.bundle.generation import needed, statements_of
+from exop.bundle.dev import needed, statements_of
 from exop.bundle.manifest import MANIFEST, Manifest, name_from, read_manifest
 from exop.errors import BundleError
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from exop.errors import ExopError
 from exop.hooks import Plugins
+from exop.logs import set_up
 
 HELP: Final = (
     "ExoP virtualizes stream processing: running operators, in any engine, are replaced while the stream runs."
@@ -134,8 +135,6 @@ def is_wanted(arguments: Sequence[str]) -> bool:
 
 def discovered() -> Plugins:
     """Return the installed plugins, for their commands; log only errors."""
-    from exop.logs import set_up
-
     set_up("warning")
     plugins = Plugins()
     with suppress(ExopError):

@@ -154,18 +154,15 @@ class Delivery:
                 if call is None or self._call is not call or time.monotonic() < call.since + PATIENCE:
                     continue
                 try:
-                    self._leave(call)
+                    self._dispatcher = _started(self._dispatch_all, "exop listeners")  # first, because this may fail
                 except RuntimeError:  # the system has no more threads: tried again after PATIENCE
                     refused = call
                     continue
+                self._left[call.listener], self._call = call, None
+                call.behind.extend(event for listener, event in self._waiting if listener is call.listener)
+                self._waiting = deque(one for one in self._waiting if one[0] is not call.listener)
             (told, *_) = self.hanging() or [{}]
             _log.warning("a listener hangs, and is bypassed until it returns; the others are still called: %s", told)
-
-    def _leave(self, call: _Call) -> None:
-        self._dispatcher = _started(self._dispatch_all, "exop listeners")  # first, because this may fail
-        self._left[call.listener], self._call = call, None
-        call.behind.extend(event for listener, event in self._waiting if listener is call.listener)
-        self._waiting = deque(one for one in self._waiting if one[0] is not call.listener)
 
 
 def _started(run: Callable[[], None], name: str) -> threading.Thread:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from threading import Lock
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from exop.model.filter import Filter, Term
 from exop.model.properties import Scalar
 from exop.registry.index import ServiceReference, keys_of
 
-_number, _order = attrgetter("number"), attrgetter("order")
-#: A callback of a tracker, called with a service.
-Callback: TypeAlias = Callable[[ServiceReference], object]
-#: Queues an event for a subscription.
-Queue: TypeAlias = "Callable[[Subscription, ServiceEvent], None]"
-#: Closes a subscription.
-Close: TypeAlias = "Callable[[Subscription], None]"
+if TYPE_CHECKING:
+    from exop.registry.service_registry import ServiceRegistry
+
+_number = attrgetter("number")
+#: A callback: of a tracker, called with a service; of a listener, called with an event.
+Callback: TypeAlias = Callable[[Any], object]
 
 
 class Change(Enum):
@@ -46,18 +44,19 @@ class ServiceEvent:
 class Subscription:
     """A listener and its filter, until the subscription is closed."""
 
-    def __init__(self, wanted: Filter, callback: Callable[[ServiceEvent], object], close: Close) -> None:
+    def __init__(self, registry: ServiceRegistry, wanted: Filter, callbacks: Mapping[Change, Callback]) -> None:
         #: The filter that selects the services.
         self.filter = wanted
+        #: The callbacks by the kinds of the events for which there is one.
+        self.callbacks = callbacks
         self.number = -1
         self.open = True
         self.place: Term = ()
-        self._callback = callback
-        self._close = close
+        self._registry = registry
 
     def close(self) -> None:
         """Stop listening, and drop the events that are not delivered yet. A second call does nothing."""
-        self._close(self)
+        self._registry._close(self)
 
     def __enter__(self) -> Self:
         return self
@@ -65,21 +64,13 @@ class Subscription:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def update(self, event: ServiceEvent) -> bool:
-        """Record an event at once, under the registry's lock; return whether the event is also to be queued."""
-        return True
-
-    def closing_events(self) -> Iterable[ServiceEvent]:
-        """Return the events to deliver when the subscription is closed. The caller holds the registry's lock."""
-        return ()
-
     def deliver(self, event: ServiceEvent) -> None:
         """Pass a queued event to the listener. Called in the order of the events, without a lock."""
         if self.open:
-            self._callback(event)
+            self.callbacks[event.change](event)
 
-    def announce(self, old: ServiceReference | None, new: ServiceReference | None, queue: Queue) -> None:
-        """Record a change from *old* to *new* and queue its event, if this filter matches either of them."""
+    def announce(self, old: ServiceReference | None, new: ServiceReference | None) -> None:
+        """Queue the event of a change from *old* to *new*, if this filter matches either and there is a callback."""
         test = self.filter.test
         was = old is not None and test(old.properties)
         if new is not None and test(new.properties):
@@ -88,8 +79,8 @@ class Subscription:
             event = ServiceEvent(Change.REMOVED, old if new is None else new, None if new is None else old)
         else:
             return
-        if self.update(event):
-            queue(self, event)
+        if event.change in self.callbacks:
+            self._registry._delivery.queue(self, event)
 
 
 class ServiceTracker(Subscription):
@@ -101,20 +92,10 @@ class ServiceTracker(Subscription):
     call of `added` is followed by exactly one call of `removed`.
     """
 
-    def __init__(self, wanted: Filter, callbacks: Mapping[Change, Callback | None], close: Close, lock: Lock) -> None:
-        super().__init__(wanted, self.deliver, close)
-        self._callbacks = callbacks
-        self._lock = lock
-        self._present: dict[int, ServiceReference] = {}
-        self._sorted: tuple[ServiceReference, ...] | None = ()
-
     @property
     def references(self) -> tuple[ServiceReference, ...]:
         """The services that match now, ordered by ranking, then by age."""
-        if (found := self._sorted) is None:
-            with self._lock:
-                found = self._sorted = tuple(sorted(self._present.values(), key=_order))
-        return found
+        return tuple(self._registry.find(None, self.filter)) if self.open else ()
 
     @property
     def first(self) -> ServiceReference | None:
@@ -122,31 +103,14 @@ class ServiceTracker(Subscription):
         return next(iter(self.references), None)
 
     def __len__(self) -> int:
-        return len(self._present)
+        return len(self.references)
 
     def __iter__(self) -> Iterator[ServiceReference]:
         return iter(self.references)
 
-    def update(self, event: ServiceEvent) -> bool:
-        """Update the tracked services."""
-        if event.change is Change.REMOVED:
-            del self._present[event.service.id]
-        else:
-            self._present[event.service.id] = event.service
-        self._sorted = None
-        return self._callbacks[event.change] is not None
-
-    def closing_events(self) -> list[ServiceEvent]:
-        """Remove the remaining services, and return their events."""
-        left = sorted(self._present.values(), key=_order)
-        self._present.clear()
-        self._sorted = ()
-        return [ServiceEvent(Change.REMOVED, reference) for reference in left]
-
     def deliver(self, event: ServiceEvent) -> None:
         """Call the callback of an event, also after the tracker was closed: each `added` is followed by `removed`."""
-        if (callback := self._callbacks[event.change]) is not None:
-            callback(event.service)
+        self.callbacks[event.change](event.service)
 
 
 class SubscriptionIndex:
@@ -187,7 +151,7 @@ class SubscriptionIndex:
                 del self._by_value[name]
         subscription.place = ()
 
-    def announce(self, old: ServiceReference | None, new: ServiceReference | None, queue: Queue) -> None:
+    def announce(self, old: ServiceReference | None, new: ServiceReference | None) -> None:
         """Queue the events of a change for the subscriptions whose filters match, the oldest first."""
         found = dict(self._unconditional)
         for reference in (old, new) if self._by_value else ():
@@ -199,7 +163,7 @@ class SubscriptionIndex:
                         for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                             found.update(by_value.get(key, {}))
         for subscription in sorted(found, key=_number):
-            subscription.announce(old, new, queue)
+            subscription.announce(old, new)
 
     def _count(self, term: Term) -> int:
         return sum(len(self._by_value.get(name, {}).get(key, ())) for name, key in term)

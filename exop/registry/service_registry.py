@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -56,7 +57,7 @@ class ServiceRegistry:
         with self._lock:
             self._last_id += 1
             reference = self._services.add(self._last_id, names, service, frozen)
-            self._subscriptions.announce(None, reference, self._delivery.queue)
+            self._subscriptions.announce(None, reference)
         return Registration(self, reference.id)
 
     def get(self, service_id: int) -> ServiceReference:
@@ -88,9 +89,12 @@ class ServiceRegistry:
     def find(self, interface: str | None = None, query: Filter | str | None = None) -> list[ServiceReference]:
         """Return the matching services, ordered by ranking (the highest first), then by age."""
         wanted = _wanted(interface, query)
-        test = wanted.test
         with self._lock:
-            return [found for found in self._services.candidates(wanted.terms) if test(found.properties)]
+            return self._matching(wanted)
+
+    def _matching(self, wanted: Filter) -> list[ServiceReference]:
+        test = wanted.test
+        return [found for found in self._services.candidates(wanted.terms) if test(found.properties)]
 
     def track(
         self,
@@ -109,17 +113,18 @@ class ServiceRegistry:
                 queues.first        # the one with the highest ranking, or None
         """
         wanted = _wanted(interface, query)
-        callbacks = {Change.ADDED: added, Change.MODIFIED: modified, Change.REMOVED: removed}
-        tracker = ServiceTracker(wanted, callbacks, self._close, self._lock)
+        given = {Change.ADDED: added, Change.MODIFIED: modified, Change.REMOVED: removed}
+        callbacks = {change: callback for change, callback in given.items() if callback is not None}
+        tracker = ServiceTracker(self, wanted, callbacks)
         with self._lock:
             for reference in self._services.candidates(wanted.terms):
-                tracker.announce(None, reference, self._delivery.queue)
+                tracker.announce(None, reference)
             self._subscriptions.add(tracker)
         return tracker
 
     def listen(self, query: Filter | str | None, callback: Callable[[ServiceEvent], object]) -> Subscription:
         """Call *callback* with every event of the matching services until the returned subscription is closed."""
-        subscription = Subscription(as_filter(query), callback, self._close)
+        subscription = Subscription(self, as_filter(query), dict.fromkeys(Change, callback))
         with self._lock:
             self._subscriptions.add(subscription)
         return subscription
@@ -130,8 +135,9 @@ class ServiceRegistry:
                 return
             subscription.open = False
             self._subscriptions.remove(subscription)
-            for event in subscription.closing_events():
-                self._delivery.queue(subscription, event)
+            if isinstance(subscription, ServiceTracker):
+                for reference in self._matching(subscription.filter):
+                    subscription.announce(reference, None)
 
     def _modify(self, service_id: int, changes: Mapping[str, Given | None]) -> ServiceReference:
         removed = {name for name, value in changes.items() if value is None}
@@ -139,25 +145,23 @@ class ServiceRegistry:
         _refuse_reserved(changes)
         with self._lock:
             old, new = self._services.modify(service_id, removed, frozen)
-            self._subscriptions.announce(old, new, self._delivery.queue)
+            self._subscriptions.announce(old, new)
         return new
 
     def _unregister(self, service_id: int) -> bool:
         with self._lock:
             if (reference := self._services.pop(service_id)) is not None:
-                self._subscriptions.announce(reference, None, self._delivery.queue)
+                self._subscriptions.announce(reference, None)
         return reference is not None
 
 
+@dataclass(slots=True, eq=False)
 class Registration:
     """The handle of a registered service: the only way to modify or unregister it."""
 
-    __slots__ = ("_registry", "id")
-
-    def __init__(self, registry: ServiceRegistry, service_id: int) -> None:
-        self._registry = registry
-        #: The identifier of the service.
-        self.id = service_id
+    _registry: ServiceRegistry
+    #: The identifier of the service.
+    id: int
 
     @property
     def reference(self) -> ServiceReference:

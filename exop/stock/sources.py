@@ -15,6 +15,7 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortType
 from exop.model.slets.slet import slet, spec_of
 from exop.model.slets.spec import SletSpec
+from exop.model.values.columns import batch_type, rows_of_file
 from exop.runtime.dataflow.batches import to_items
 from exop.runtime.log.memory import Position as LogPosition
 
@@ -157,7 +158,6 @@ class Emitted(Memento):
 def _with_columns(settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
     """Return the slet with the columns of its output."""
     from exop.engine.columns import schema_of
-    from exop.model.values.columns import batch_type
 
     out = PortType(batch_type(), "columns", schema_of(settings["columns"]), pauses=True, reference=Reference)
     return spec_of(read_parquet).with_outputs({OUT: out})
@@ -181,7 +181,6 @@ def read_parquet(
     """
     # Imported lazily: only this needs pyarrow.
     from exop.engine.columns import schema_of
-    from exop.model.values.columns import rows_of_file
 
     declared = schema_of(columns)
     if not path.is_dir():

@@ -130,10 +130,9 @@ def _difference(spec: SletSpec, uncut: list[Any], number: int, found: list[Any])
 
 def _same(one: list[Any], other: list[Any]) -> bool:
     """Compare items, which may be arrays or record batches."""
-    if len(one) != len(other):
-        return False
-    for left, right in zip(one, other, strict=True):
-        equal = left.equals(right) if hasattr(left, "equals") else left == right
-        if not bool(equal.all() if hasattr(equal, "all") else equal):
-            return False
-    return True
+
+    def equal(left: Any, right: Any) -> bool:
+        found = left.equals(right) if hasattr(left, "equals") else left == right
+        return bool(found.all() if hasattr(found, "all") else found)
+
+    return len(one) == len(other) and all(map(equal, one, other))

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from exop import Platform
-from exop.bundle.dev import Development, WatchedFolder
-from exop.bundle.generation import Generation
+from exop.bundle.dev import Development, Generation, WatchedFolder
 from exop.cli.commands.running import Session, report_outcome
 from exop.cli.view import View
 from exop.errors import BundleError

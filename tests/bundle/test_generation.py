@@ -13,8 +13,8 @@ from types import ModuleType
 
 import pytest
 
-from exop.bundle import generation
-from exop.bundle.generation import changed_between, needed, reusing, statements_of
+from exop.bundle import dev
+from exop.bundle.dev import changed_between, needed, reusing, statements_of
 from exop.bundle.modules import Namespace, Sources, load, unload
 from exop.bundle.skeleton import slet_names
 
@@ -406,14 +406,14 @@ def test_after_any_edits_a_folder_gives_what_it_gives_when_it_is_loaded_anew(tmp
 @pytest.mark.parametrize("forgotten", ["_imported", "_used", "_bound"])
 def test_what_is_planted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str):
     """Imports whose modules are not followed, names that are not used, and values that are not changed."""
-    right = getattr(generation, forgotten)
+    right = getattr(dev, forgotten)
     wrong = {
         "_imported": lambda *given: (one for one in right(*given) if one[1]),
         "_used": lambda node, table: (one.get_name() for one in table.get_symbols() if one.is_referenced()),
         "_bound": lambda node, table: (one for one in right(node, table) if not isinstance(node, ast.Expr)),
     }
-    monkeypatch.setattr(generation, forgotten, wrong[forgotten])
-    generation.statements_of.cache_clear()
+    monkeypatch.setattr(dev, forgotten, wrong[forgotten])
+    dev.statements_of.cache_clear()
     with pytest.raises((AssertionError, AttributeError)):
         all(edit_any(tmp_path, seed) is None for seed in range(200))
-    generation.statements_of.cache_clear()
+    dev.statements_of.cache_clear()

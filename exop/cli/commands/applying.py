@@ -13,6 +13,7 @@ from exop.cli.peers import the_platform
 from exop.cli.report import say
 from exop.cli.text import answer
 from exop.errors import BuilderError, UnknownName, suggest
+from exop.model.meshes.topology import name_in
 
 if TYPE_CHECKING:
     from exop.cli.view import View
@@ -69,8 +70,6 @@ def plan(
         words: After a verb, the arguments of the command of that name, APP.NODE first; after drain, HOST, and the
             platform to which everything moves; after an application, its topology file; after a builder, NAME=VALUE.
     """
-    from exop.model.meshes.topology import name_in
-
     request = Request(**vars(where), dry_run=True, json=json)
     if change == "drain" and not Path(change).exists():
         if len(words) not in (1, 2):
@@ -107,8 +106,6 @@ def _topology(platform: RemotePlatform, app: str, parameters: tuple[str, ...], p
 
 
 def _apply(platform: RemotePlatform, topology: str, request: Request, proof: Proof) -> int:
-    from exop.model.meshes.topology import name_in
-
     name = name_in(topology)
     running = platform.status()["applications"].get(name)
     with code_is_there():

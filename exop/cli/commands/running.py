@@ -15,14 +15,14 @@ from cyclopts import Parameter
 
 from exop.cli.options import Argument, Load, Name, OnFailure, Params, Program, State, check_seconds
 from exop.cli.report import DONE, FAILED, Stopping, further, say
-from exop.cli.text import pause
+from exop.cli.text import pause, print_json
+from exop.cli.view import View, choose_view, print_summary
 from exop.cli.watch import Watch, report_failures
 from exop.errors import ComponentFailed, ExopError, StateError, UnknownName
+from exop.report import run_report
 
 if TYPE_CHECKING:
-    from exop.bundle.dev import Development, Outcome
-    from exop.bundle.generation import Generation
-    from exop.cli.view import View
+    from exop.bundle.dev import Development, Generation, Outcome
     from exop.model.meshes.mesh import Mesh
     from exop.platform import Platform
     from exop.runtime.catalog import Catalog
@@ -72,7 +72,6 @@ def run(
             also get, and end with exit code 1. This is slow, and intended for tests.
     """
     from exop.cli.loading import load_mesh, slets_in
-    from exop.cli.view import choose_view, print_summary
     from exop.platform import Platform
     from exop.wiring.sharing import Sharing
 
@@ -126,7 +125,6 @@ def dev(
     """
     from exop.bundle.dev import WatchedFolder
     from exop.cli.loading import Target, build, known_plugins
-    from exop.cli.view import choose_view
     from exop.platform import Platform
 
     catalog = known_plugins(load)
@@ -227,9 +225,6 @@ def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
     if not wanted:
         yield None
         return
-    from exop.cli.text import print_json
-    from exop.report import run_report
-
     report: dict[str, Any] = {}
     sys.stdout.flush()
     # Processes that engines start inherit the descriptor, not Python's file object.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -143,7 +143,7 @@ def examine(directory: Path) -> dict[str, Any]:
         return found | {"damage": damage}
 
 
-def _unused(directory: Path) -> ExitStack:
+def _unused(directory: Path) -> AbstractContextManager[Any]:
     """Lock the directory against platforms while the block runs.
 
     Raises:
@@ -159,16 +159,15 @@ def _unused(directory: Path) -> ExitStack:
     for path in (directory / name for name in _MARKS):
         if path.exists() and not path.is_file():
             raise StateError(f"{path} is no file; nothing was changed; move it away, or restore the whole directory")
-    held = ExitStack()
-    if (path := directory / "lock").exists():
-        if (lock := DISK.lock(path)) is None:
-            holder = path.read_text().strip() or "unknown"
-            raise StateError(
-                f"the state directory {directory} is in use by the platform with process id {holder}; ask the platform "
-                f"(`exop ps`), or stop it first"
-            )
-        held.callback(lock.close)
-    return held
+    if not (path := directory / "lock").exists():
+        return nullcontext()
+    if (lock := DISK.lock(path)) is None:
+        holder = path.read_text().strip() or "unknown"
+        raise StateError(
+            f"the state directory {directory} is in use by the platform with process id {holder}; ask the platform "
+            f"(`exop ps`), or stop it first"
+        )
+    return closing(lock)
 
 
 def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> list[dict[str, Any]]:

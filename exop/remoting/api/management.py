@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
@@ -53,10 +53,7 @@ class Management(Hosting, Generic[AnyPlan]):
     state: Path | None
     registry: ServiceRegistry
     catalog: Catalog
-
-    def _check_running(self) -> None:
-        """Raise `PlanError` unless the platform is running."""
-        raise NotImplementedError
+    _check_running: Callable[[], None]  #: Raises `PlanError` unless the platform is running.
 
     def _planned(self, mesh: Mesh) -> AnyPlan:
         return cast("AnyPlan", self._hosts.plan(mesh))
@@ -68,11 +65,7 @@ class Management(Hosting, Generic[AnyPlan]):
 
     @operation(role="observe")
     def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:
-        """Return the metrics of the components and channels of one application, or of all applications, by name.
-
-        With *quantiles*, return the quantiles of times as well, and the slet and the ports of each node. Computing the
-        quantiles takes several times as long as all other metrics.
-        """
+        """Return the metrics of the components and channels of one application, or of all applications, by name."""
         raise NotImplementedError
 
     @operation(role="observe")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooEarly
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -42,24 +42,22 @@ PATIENCE: Final = 0.25
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 
 
+@dataclass
 class Numbered(Generic[T]):
     """Values that clients refer to by number. While *is_full* holds, the oldest one that *may_go* makes room."""
 
-    def __init__(
-        self, missing: str, is_full: Callable[[Collection[T]], bool], may_go: Callable[[T], bool] = lambda _: True
-    ) -> None:
-        self._missing = missing
-        self._is_full = is_full
-        self._may_go = may_go
-        self._values: dict[str, T] = {}
-        self.lock = threading.RLock()
+    missing: str
+    is_full: Callable[[Collection[T]], bool]
+    may_go: Callable[[T], bool] = lambda _: True
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _values: dict[str, T] = field(default_factory=dict)
 
     def put(self, value: T, number: str = "") -> str:
         """Keep a value, under a new number if none is given; return the number."""
         number = number or secrets.token_hex(8)
         with self.lock:
             self._values[number] = value
-            while self._is_full((removable := {key: one for key, one in self.items() if self._may_go(one)}).values()):
+            while self.is_full((removable := {key: one for key, one in self.items() if self.may_go(one)}).values()):
                 del self._values[next(iter(removable))]
         return number
 
@@ -72,7 +70,7 @@ class Numbered(Generic[T]):
         """The value under a number."""
         with self.lock:
             if number not in self._values:
-                raise PlanError(self._missing.format(number))
+                raise PlanError(self.missing.format(number))
             return self._values[number]
 
     def take(self, number: str) -> T:
