@@ -161,6 +161,9 @@ class WiringController:
                     del deployment.joined[edge.name]
             deployment.joined |= {edge.name: name for name, edge in region.graph.edges(region.graph.channels)}
             catch_up.deliver(deployment)
+            for queue in map(region.graph.channels.get, region.graph.consumers):
+                if isinstance(queue, Buffered) and queue.left:  # its consumer has ended, and a peer sends the end again
+                    queue.leave()
             for name in deployment.merges.keys() & region.channels:
                 deployment.merges[name].forget()
 
