@@ -20,7 +20,7 @@ from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.batches import opened
-from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, LateEntry, Unwind, method_for, placeholder, unpacked
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Unwind, in_front, method_for, placeholder, unpacked
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
 from exop.wiring.changes.channels import tell_unpunctuated
@@ -135,13 +135,9 @@ class Compiler:
                 unwound.then(entry, "control", merge.left_over())
                 raise
 
-        def controlled(inner: Entry, **late: Callable[[], Entry]) -> Entry:
-            """The same entry with this method for control items."""
-            made = LateEntry(control, {"push": lambda: inner.push, "push_batch": lambda: inner.push_batch, **late})
-            made.behind = (inner,)
-            return made
-
-        return controlled(entry, probe=lambda: controlled(entry.probe))
+        made = in_front(entry, getattr, control)
+        made.behind = (entry,)
+        return made
 
     def _merge(self, channel: str) -> ControlMerge | None:
         """The merge of a channel's producers; it stays once it is made, since it records which of them have ended."""
