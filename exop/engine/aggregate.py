@@ -19,37 +19,6 @@ if TYPE_CHECKING:
 _PORT = "rows"
 
 
-class AggregateSlet(EngineSlet):
-    """The base of the aggregates: their settings, ports and hand-over.
-
-    A subclass makes the engine for `aggregation_of(vars(self))`, whose snapshots have the form of `Aggregation.write`.
-    For the settings see `stock:aggregate`.
-    """
-
-    query: str = field(default="aggregate", init=False)
-    columns: str
-    values: dict[str, str]
-    keys: list[str] = field(default_factory=list)
-    time: str = ""
-    window: float = 0.0
-    slide: float = 0.0
-
-    @classmethod
-    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return the ports with their columns."""
-        return aggregate_ports(spec_of(cls), settings, inputs)
-
-    @classmethod
-    def restores(cls, before: Any, after: Any) -> str | None:
-        """Return why the state of another aggregate does not fit the settings of this one."""
-        return aggregate_restores(before, after)
-
-    @input_port
-    def rows(self, rows: Any | Punctuation | EndOfStream) -> Iterator[Any | Punctuation]:
-        """Take a batch or a control item."""
-        return self.take(_PORT, rows)
-
-
 def aggregation_of(settings: Mapping[str, Any]) -> Aggregation:
     """Return the declaration that the settings of an aggregate make."""
     # Imported lazily: pyarrow is loaded with the first node that needs it.
@@ -71,3 +40,30 @@ def aggregate_restores(before: Any, after: Any) -> str | None:
     if not {"columns", "values", "keys", "window"} <= before.settings.keys():
         return f"{before.slet.name} is no aggregate"
     return aggregation_of(after.settings).lacks(aggregation_of(before.settings).layout())
+
+
+class AggregateSlet(EngineSlet):
+    """The base of the aggregates: their settings, ports and hand-over.
+
+    A subclass makes the engine for `aggregation_of(vars(self))`, whose snapshots have the form of `Aggregation.write`.
+    For the settings see `stock:aggregate`.
+    """
+
+    query: str = field(default="aggregate", init=False)
+    columns: str
+    values: dict[str, str]
+    keys: list[str] = field(default_factory=list)
+    time: str = ""
+    window: float = 0.0
+    slide: float = 0.0
+    restores = staticmethod(aggregate_restores)
+
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Return the ports with their columns."""
+        return aggregate_ports(spec_of(cls), settings, inputs)
+
+    @input_port
+    def rows(self, rows: Any | Punctuation | EndOfStream) -> Iterator[Any | Punctuation]:
+        """Take a batch or a control item."""
+        return self.take(_PORT, rows)

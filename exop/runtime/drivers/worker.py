@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.runtime.dataflow.entry import InFlight, Wait
-from exop.runtime.drivers.base import Signal, acting_as, current_driver
+from exop.runtime.drivers.base import Signal, acting_as, current_driver, remaining
 from exop.runtime.drivers.source import ThreadDriver
 
 if TYPE_CHECKING:
@@ -309,7 +309,14 @@ class Worker(ThreadDriver):
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the worker has stopped; return `False` if *timeout* seconds have passed before."""
-        return current_driver() is not self and self._watched(lambda: not self.alive, timeout)
+        news, left = Signal(), remaining(timeout)
+        self.watch(news.set)
+        try:
+            while self.alive and current_driver() is not self and left() != 0 and news.wait(left()):
+                continue
+            return not self.alive
+        finally:
+            self.unwatch(news.set)
 
     def notify(self) -> None:
         """Schedule a turn, in which the worker checks its flags, its queues, and the condition for which it waits."""
