@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from exop.engine.slet import EngineSlet
-from exop.engine.tables import accepted
+from exop.engine.slet import EngineSlet, accepted
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.slet import input_port, spec_of

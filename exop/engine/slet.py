@@ -1,4 +1,4 @@
-"""`EngineSlet`: runs one query on an `Engine` as a slet."""
+"""`EngineSlet`: runs one query on an `Engine` as a slet; and what slets have whose queries read inputs as tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, Literal, Self
@@ -15,7 +16,9 @@ from typing import Any, ClassVar, Final, Literal, Self
 from exop.engine.engine import Engine, EngineState
 from exop.errors import QueryError, QueryInterrupted, SettingError, StoredStateError
 from exop.model.items import EndOfStream, Punctuation
+from exop.model.slets.ports import PortType
 from exop.model.slets.slet import Slet, spec_of
+from exop.model.types.conversion import convert
 from exop.runtime.supervision.watchdog import SAMPLER
 from exop.safe_repr import error_text
 
@@ -283,3 +286,27 @@ def _unreadable(name: str, version: int, engine: Engine) -> str | None:
         return None
     known = f"{engine.name}, up to version {engine.version}"
     return f"it is a snapshot of {name}, version {version}; this engine reads those of {known}"
+
+
+def texts_by_input(setting: str, texts: str | Mapping[str, str], single: str) -> dict[str, str]:
+    """Return the text for each input; a text alone has the key *single*.
+
+    On a command line, a mapping is written as an inline table of TOML.
+
+    Raises:
+        SettingError: the inline table is invalid.
+    """
+    if isinstance(texts, str) and texts.lstrip().startswith("{"):
+        try:
+            texts = convert(texts, dict[str, str])
+        except ValueError as problem:
+            raise SettingError(place="", setting=setting, problem=str(problem)) from None
+    return {single: texts} if isinstance(texts, str) else dict(texts)
+
+
+def accepted(wanted: PortType, given: PortType | None) -> PortType:
+    """Return the type of an input for columns of the type *given*: columns may differ in whether they are nullable."""
+    if given is None or given.schema is None:
+        return wanted
+    same = given.schema.names == wanted.schema.names and given.schema.types == wanted.schema.types
+    return replace(wanted, item=given.item, schema=given.schema) if same else wanted
