@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from exop.engine.columns import check_times
-from exop.engine.event_time import EventTime
-from exop.engine.progress import BEGINNING, InputPosition
+from exop.engine.pull import BEGINNING, EventTime, InputPosition
 from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, FeedClosed
 from exop.model.items import Reference

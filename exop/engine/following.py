@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from exop.engine.progress import QueryProgress
+from exop.engine.pull import PullEngine, QueryProgress
 from exop.errors import EngineError
 from exop.safe_repr import error_text
 
 if TYPE_CHECKING:
     from exop.engine.feed import Feed
-    from exop.engine.pull import PullEngine
     from exop.engine.pull_slet import PullSlet
     from exop.engine.trigger import BatchTrigger
 

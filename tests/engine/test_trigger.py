@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import cast
 
+from exop.engine.pull import Punctuate
 from exop.engine.pull_slet import PullSlet
 from exop.engine.trigger import BatchTrigger
 
@@ -166,7 +167,8 @@ def test_a_cancelled_change_does_not_stop_the_drain_at_the_end_of_the_stream():
 
     feeds = {"a": SimpleNamespace(ended=True, lag=0, retired=None)}
     engine = SimpleNamespace(settle=settle)
-    slet = SimpleNamespace(_trigger=trigger, feeds=feeds, engine=engine, _reported=nullcontext, _check=lambda: None)
+    calls = {"_reported": nullcontext, "_check": lambda: None, "punctuation": Punctuate(by="watermark")}
+    slet = SimpleNamespace(_trigger=trigger, feeds=feeds, engine=engine, **calls)
     PullSlet._settle(cast("PullSlet", slet))
     assert clock.now == 100.0
     polled(trigger, feed, timeout=1)

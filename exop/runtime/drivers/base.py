@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from exop.runtime.dataflow.entry import InFlight, Unwind, Wait
@@ -180,13 +181,10 @@ class Driver:
         """Ask a source to end its stream at the next safe point."""
         self._request("ending")
 
-    def halt(self) -> None:
-        """Ask the driver to stop at the next safe point, even with items in flight."""
-        self._request("halting")
-
-    def retire(self) -> None:
-        """Ask the driver to stop: the replacement sends the unsent output (`take_in_flight`) and the end."""
-        self._request("retired")
+    #: Ask the driver to stop at the next safe point, even with items in flight.
+    halt = partialmethod(_request, "halting")
+    #: Ask the driver to stop: the replacement sends the unsent output (`take_in_flight`) and the end.
+    retire = partialmethod(_request, "retired")
 
     def take_in_flight(self) -> list[InFlight]:
         """Take out the slet's output that the driver has not sent. The driver is parked, and will stop."""

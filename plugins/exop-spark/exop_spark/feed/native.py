@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from exop import Tie
-from exop.engine.event_time import EventTime
 from exop.engine.feed import Feed
-from exop.engine.progress import BEGINNING, InputPosition
+from exop.engine.pull import BEGINNING, EventTime, InputPosition
 from exop.engine.trigger import BatchTrigger
 from exop.safe_repr import error_text
 
