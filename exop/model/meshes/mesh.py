@@ -25,7 +25,7 @@ __all__ = ["ChannelSpec", "Mesh", "Node"]
 class Mesh(Graph):
     """An application as an immutable value. Every edit returns a new mesh, which takes effect when it is applied."""
 
-    to_toml, _repr_svg_ = topology.to_toml, picture_of
+    _repr_svg_ = picture_of
 
     def __repr__(self) -> str:
         revision = f" rev {self.revision}" if self.revision else ""
@@ -311,6 +311,10 @@ class Mesh(Graph):
             ends = {to for name in edited for to in mesh.nodes[name].outputs().values()}
         names = ", ".join(edited)
         raise MeshError(f"the types of {names} depend on each other along a cycle, and never settle; declare one")
+
+    def to_toml(self) -> str:
+        """Return the mesh as the content of a topology file."""
+        return topology.to_toml(self)
 
     @classmethod
     def from_toml(cls, text: str, catalog: Mapping[str, SletSpec]) -> Self:

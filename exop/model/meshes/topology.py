@@ -38,7 +38,7 @@ _UPDATE: Final[dict[str, Any]] = {"when": str, "close_windows": bool, **_SETTING
 
 
 def to_toml(mesh: Graph) -> str:
-    """Return a mesh as a topology file: one table per channel and per node, with the explicitly set settings."""
+    """Write a mesh: one table per channel and per node, with the explicitly set settings."""
     known: dict[str, str] = vars(mesh)  # a mesh never changes, and each of its checkpoints holds its text
     if "_toml" not in known:
         known["_toml"] = "\n".join(section_text(mesh, *section) for section in sections(mesh))

@@ -70,7 +70,6 @@ class Tie:
 
     Attributes:
         directory: The folder for the engine's own commits in a durable application; otherwise `None`.
-        held: Results are held back, because a new slet replaces this one.
         committed: The progress of the engine.
         checkpointed: The progress in the checkpoint from which the application was restarted.
         inherits: The old slet whose internal state the slet takes over when `inherit` is called; `b""` if that slet is
@@ -82,7 +81,6 @@ class Tie:
     """
 
     directory: Path | None = None
-    held = False
 
     def __init__(self) -> None:
         self.committed = self.checkpointed = Committed()
@@ -124,6 +122,11 @@ class Tie:
         Return `False` if the batch was sent before a crash, or if a new slet sends the batch.
         """
         return self._send(leaving, Committed(-1 if batch is None else batch, inputs, note, positions or {}))
+
+    @property
+    def held(self) -> bool:
+        """Whether results are held back, because a new slet replaces this one."""
+        return False
 
     def forget(self, port: str, event: int) -> None:
         """Drop the events before *event*. Call this method when the engine has committed and no longer needs them."""

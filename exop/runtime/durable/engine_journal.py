@@ -43,7 +43,7 @@ class EngineJournal(Tie):
     """
 
     place: Path | None = None
-    replaying = _sending = _awaited = False
+    replaying = held = _sending = _awaited = False
 
     def __init__(self, forms: Mapping[str, str]) -> None:
         super().__init__()
