@@ -16,6 +16,7 @@ from exop.runtime.channels import BUILT_IN, REMOTE
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver
 from exop.runtime.lifecycle import Event
 from exop.runtime.pause import Pause
 from exop.wiring import Applications, WiringController
@@ -32,6 +33,18 @@ def eventually(holds: Callable[[], Any], what: str = "it", seconds: float = PATI
     while not holds():
         assert time.monotonic() < deadline, f"{what} has not come about within {seconds:g} s"
         pause.wait(0.001)
+
+
+def rests(driver: Driver, timeout: float) -> bool:
+    """Wait until a driver processes no item; `False` when *timeout* seconds were not enough."""
+    news, end = threading.Event(), time.monotonic() + timeout
+    driver.watch(news.set)
+    try:
+        while driver.busy and news.wait(max(0.0, end - time.monotonic())):
+            news.clear()
+        return not driver.busy
+    finally:
+        driver.unwatch(news.set)
 
 
 def collector(seen: list[Any]) -> Any:

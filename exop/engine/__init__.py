@@ -15,14 +15,13 @@ from exop.engine.slet import EngineSlet
 from exop.model.items import Reference
 
 if TYPE_CHECKING:
-    from exop.engine.event_time import EventTime
     from exop.engine.feed import Feed
-    from exop.engine.pull import Emit, PullEngine, Punctuate
+    from exop.engine.pull import Emit, EventTime, PullEngine, Punctuate
     from exop.engine.pull_slet import PullSlet
 
 __all__ = ["Emit", "Engine", "EngineSlet", "EngineState", "EventTime"]
 __all__ += ["Feed", "PullEngine", "PullSlet", "Punctuate", "Reference"]
-_HOMES = {"EventTime": "event_time", "Feed": "feed", "PullSlet": "pull_slet"}
+_HOMES = {"Feed": "feed", "PullSlet": "pull_slet"}
 
 
 def __getattr__(name: str) -> Any:

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from exop.engine.columns import check_times
-from exop.engine.event_time import EventTime
-from exop.engine.progress import BEGINNING, InputPosition
+from exop.engine.pull import BEGINNING, EventTime, InputPosition
 from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, FeedClosed
 from exop.model.items import Reference
@@ -258,7 +257,7 @@ class Feed:
                 return start
             # Windows close in the batch after the one that has moved the watermark, which may follow at once.
             if self.event_time is not None and (self._trigger.boundary is None or start < self._urgent_until <= end):
-                self._trigger.poll_again()
+                self._trigger.poll_again = True
             self._planned = end
             return end
 
@@ -290,7 +289,7 @@ class Feed:
     def commit(self, offset: int) -> None:
         """Drop the rows before *offset*, which the engine does not need any more."""
         if self.following is not None:
-            self.following.leader(self.port).release(offset)
+            self.following.leaders[self.port].release(offset)
             return
         with self._lock:
             self._committed = max(self._committed, offset)
@@ -393,7 +392,7 @@ class Feed:
     def _log_of(self, start: int, end: int) -> list[Any]:
         """Return the parts of the log from *start* up to *end*; raise `EngineError` if it does not contain them."""
         if self.following is not None:
-            return self.following.leader(self.port)._log_of(start, end)
+            return self.following.leaders[self.port]._log_of(start, end)
         with self._lock:
             if start < self._log.start or end > self._log.end:
                 held = f"rows {self._log.start} to {self._log.end}"

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from exop.engine.progress import QueryProgress
+from exop.engine.pull import PullEngine, QueryProgress
 from exop.errors import EngineError
 from exop.safe_repr import error_text
 
 if TYPE_CHECKING:
     from exop.engine.feed import Feed
-    from exop.engine.pull import PullEngine
     from exop.engine.pull_slet import PullSlet
     from exop.engine.trigger import BatchTrigger
 
@@ -45,6 +44,7 @@ class Following:
     The lock of the successor's trigger guards everything here.
 
     Attributes:
+        leaders: The feeds of the predecessor, which have the rows, by port.
         batch: The last batch that the successor has computed, or that its copy contains, by its own numbers.
         computed: The number of batches that the successor has computed.
     """
@@ -54,7 +54,7 @@ class Following:
         self._successor, self._engine, self._predecessor = successor, engine, predecessor
         self._trigger: BatchTrigger = successor._trigger
         self._lock = self._trigger.lock
-        self._leaders: Mapping[str, Feed] = dict(zip(successor.feeds, predecessor.feeds.values(), strict=False))
+        self.leaders: Mapping[str, Feed] = dict(zip(successor.feeds, predecessor.feeds.values(), strict=False))
         self._planned: dict[str, Any] = {}
         self._steps: deque[Step] = deque()
         self._sent: dict[int, float | None] = {}
@@ -72,9 +72,9 @@ class Following:
         with self._lock:
             if feed is self._predecessor._trigger.leader:
                 self._planned = {}
-            self._planned[next(port for port, leader in self._leaders.items() if leader is feed)] = end
-            rows = any(end != self._leaders[port].done for port, end in self._planned.items())
-            if rows and self._planned.keys() == self._leaders.keys():
+            self._planned[next(port for port, leader in self.leaders.items() if leader is feed)] = end
+            rows = any(end != self.leaders[port].done for port, end in self._planned.items())
+            if rows and self._planned.keys() == self.leaders.keys():
                 self._add(Step(self._predecessor._progress.batch + 1, self._planned))
 
     def note(self, batch: int, watermark: float | None) -> None:
@@ -82,7 +82,7 @@ class Following:
         with self._lock:
             self._sent = {one: known for one, known in self._sent.items() if one >= self._last.batch}
             self._sent[batch] = watermark
-            self._add(Step(batch, {port: leader.done for port, leader in self._leaders.items()}))
+            self._add(Step(batch, {port: leader.done for port, leader in self.leaders.items()}))
 
     def meet(self) -> bool:
         """Return whether the successor is to take over behind the batch in progress."""
@@ -116,10 +116,6 @@ class Following:
                 return start
             return self._now.ends[port]
 
-    def leader(self, port: str) -> Feed:
-        """Return the feed of the predecessor, which has the rows."""
-        return self._leaders[port]
-
     # For the successor.
 
     def lead(self) -> int | None:
@@ -132,8 +128,8 @@ class Following:
             return None
         try:
             known = leader._progress.batch
-            self._last = Step(known, {port: feed.done for port, feed in self._leaders.items()})
-            for feed in self._leaders.values():
+            self._last = Step(known, {port: feed.done for port, feed in self.leaders.items()})
+            for feed in self.leaders.values():
                 feed.lead(self)
             leader.follower = self
             return known
@@ -188,7 +184,7 @@ class Following:
         with self._lock:
             if self._meets:
                 self._lock.wait_for(lambda: self._done or (self._rests and self._last.batch >= last.batch), _PATIENCE)
-                ends = {port: leader.done for port, leader in self._leaders.items()}
+                ends = {port: leader.done for port, leader in self.leaders.items()}
                 equal = self._last.batch == last.batch and self._last.ends == ends
                 if not (equal and self._is_equal and self._is_timely):
                     self.give_up("it has not come to the state of its predecessor")
@@ -210,7 +206,7 @@ class Following:
         with self._lock:
             self._over = True
             self._lock.notify_all()
-        for leader in self._leaders.values():
+        for leader in self.leaders.values():
             leader.lead(None)
 
     def close(self) -> None:

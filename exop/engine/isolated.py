@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
@@ -29,6 +29,22 @@ REPEAT: Final = 60.0
 STORED: Final = 32 * 2**20
 
 
+def _stored(method: str) -> Any:
+    """Return the method that calls *method* in the process, where it changes the state, and stores the call."""
+
+    def call(self: IsolatedEngine, *given: Any) -> Any:
+        found = self._called(method, *given)
+        self._calls.append((method, given))
+        batch = given[-1]
+        self._stored += getattr(batch, "nbytes", 0) or 100 * (len(batch) if isinstance(batch, list) else 1)
+        if self._stored > max(STORED, len(self._snapshot[0])):
+            with suppress(QueryError):  # the call itself has succeeded; after the next one, a snapshot is tried again
+                self.snapshot()
+        return found
+
+    return call
+
+
 class IsolatedEngine(Engine):
     """An engine in a worker process.
 
@@ -42,6 +58,8 @@ class IsolatedEngine(Engine):
         settings: The settings of the slet.
         memory_limit: The maximum number of bytes of the process; 0: no limit.
     """
+
+    push, advance, take_out = map(_stored, ("push", "advance", "take_out"))
 
     def __init__(self, slet: type, settings: Mapping[str, Any], memory_limit: int) -> None:
         try:
@@ -69,21 +87,9 @@ class IsolatedEngine(Engine):
         if self._limit:
             SAMPLER.add(self._check_memory)
 
-    def push(self, port: str, batch: Any) -> Iterable[Any]:
-        """Process a batch in the process."""
-        return self._applied("push", port, batch)
-
-    def advance(self, time: float) -> Iterable[Any]:
-        """Return the results that are final in the process."""
-        return self._applied("advance", time)
-
     def windows(self, time: float) -> list[float]:
         """Return the ends of the windows in the process."""
         return list(self._called("windows", time))
-
-    def take_out(self, time: float) -> Sequence[tuple[str, Any]] | None:
-        """Remove the rows of a window in the process."""
-        return self._applied("take_out", time)
 
     def snapshot(self) -> bytes:
         """Return the whole state, which replaces the stored calls."""
@@ -126,17 +132,6 @@ class IsolatedEngine(Engine):
         process = self._process
         memory = _resident(process.pid) if process is not None else 0
         return {**self._metrics, "worker_memory": memory, "worker_starts": self._starts}
-
-    def _applied(self, method: str, *given: Any) -> list[Any]:
-        """Return the results of a call that changes the state, and store the call."""
-        found: list[Any] = self._called(method, *given)
-        self._calls.append((method, given))
-        batch = given[-1]
-        self._stored += getattr(batch, "nbytes", 0) or 100 * (len(batch) if isinstance(batch, list) else 1)
-        if self._stored > max(STORED, len(self._snapshot[0])):
-            with suppress(QueryError):  # the call itself has succeeded; after the next one, a snapshot is tried again
-                self.snapshot()
-        return found
 
     def _called(self, method: str, *given: Any) -> Any:
         """Return the result of a call, for which a process is started if the last one has ended."""

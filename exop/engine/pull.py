@@ -1,15 +1,28 @@
-"""`PullEngine`: the methods by which a platform runs one query on an engine that has threads of its own."""
+"""`PullEngine`: the methods by which a platform runs one query on an engine that has threads of its own.
+
+Also the event times of its inputs, its punctuations, and its progress, which the platform stores.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+from math import floor, inf, nextafter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
 if TYPE_CHECKING:
     from exop.engine.feed import Feed
+
+#: The units of time, in microseconds.
+MICROSECONDS: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000}
+#: The end of the year 9999, where the calendars of most engines end.
+_LAST: Final = 253_402_300_799_000_000
+
+_FLOATING: Final = ("halffloat", "float", "double")
+#: The fields of `QueryProgress` with a position of each input.
+_ENDS: Final = ("begin", "end")
 
 
 class Emit(Protocol):
@@ -103,3 +116,127 @@ class Punctuate:
 
     by: Literal["input", "watermark"] = "input"
     complete: Callable[[float], float | None] = field(default=lambda time: time)
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """The column of an input that contains the time of each row. The punctuations of the input have the same unit.
+
+    Args:
+        column: An integer or floating-point column.
+        unit: Its unit: `us`, `ms`, `s`, `minute` or `hour`.
+        alias: The name of an additional column of the input, a timestamp that the engine computes from the column.
+        step: The least difference of two times: a stream that is complete up to `t` continues with `t + step` or later.
+            By default, one for integers, and zero for floating-point numbers.
+    """
+
+    column: str
+    unit: str = "s"
+    alias: str = "event"
+    step: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit not in MICROSECONDS:
+            raise ValueError(f"{self.unit!r} is no unit of time; there are {', '.join(MICROSECONDS)}")
+
+    def never(self, bits: int = 64) -> float:
+        """Return a time after every window: the end of the calendar, or the largest number of *bits*."""
+        return min((1 << (bits - 1)) - 1, _LAST // MICROSECONDS[self.unit])
+
+    def of(self, columns: Any) -> Self:
+        """Return the event time with the step of its column, if it is one of *columns*, a `pyarrow.Schema`."""
+        if self.step is not None or self.column not in columns.names:
+            return self
+        return replace(self, step=0 if str(columns.field(self.column).type) in _FLOATING else 1)
+
+    def after(self, complete: float) -> float:
+        """Return the earliest time that may follow if the stream is complete up to *complete*."""
+        return nextafter(complete, inf) if self.step == 0 else floor(complete) + (self.step or 1)
+
+    def before(self, time: float) -> float:
+        """Return the time up to which the stream is complete if it continues with *time*."""
+        return nextafter(time, -inf) if self.step == 0 else time - (self.step or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class InputPosition:
+    """A position in an input: the events and the rows before it, and the time up to which the stream is complete.
+
+    For a channel that the engine reads by itself, *parts* has the offset of each partition.
+    """
+
+    event: int = 0
+    offset: int = 0
+    complete: float | None = None
+    parts: Mapping[str, int] | None = None
+
+
+BEGINNING: Final = InputPosition()
+Positions = Mapping[str, InputPosition]
+
+
+@dataclass(frozen=True)
+class QueryProgress:
+    """The progress of a query, up to a batch whose results were sent.
+
+    The engine may or may not have committed that batch. If it has not, it computes the batch again. Therefore both
+    ends of the batch are stored.
+
+    Attributes:
+        batch: The number of the batch; -1 for none.
+        begin: The position of each input before the batch.
+        end: The position of each input after the batch.
+        complete: The time of the last punctuation that was sent.
+        over: Whether the end of the stream was sent.
+        probes: The number of batches for which the inputs begin with a row without content: an engine that has taken
+            over the state of another query checks this state when it computes something.
+    """
+
+    batch: int = -1
+    begin: Positions = field(default_factory=dict)
+    end: Positions = field(default_factory=dict)
+    complete: float | None = None
+    over: bool = False
+    probes: int = 0
+
+    def begins(self, port: str) -> InputPosition:
+        """Return the position of *port* before the batch."""
+        return self.begin.get(port, BEGINNING)
+
+    def ends(self, port: str) -> InputPosition:
+        """Return the position of *port* after the batch."""
+        return self.end.get(port, BEGINNING)
+
+    def after(self, batch: int, end: Positions, complete: float | None) -> QueryProgress:
+        """Return the progress after the next batch."""
+        return QueryProgress(batch, self.end, end, complete, probes=max(0, self.probes - 1))
+
+    def handed_over(self, ports: Sequence[str]) -> QueryProgress:
+        """Return the progress for a new slet with these inputs, which counts its events from 0, at the same offsets.
+
+        The only input of a query may have another name.
+        """
+        names = dict(zip(self.end, ports, strict=True)) if len(ports) == len(self.end) == 1 else {}
+        there = {names.get(port, port): replace(position, event=0) for port, position in self.end.items()}
+        return replace(self, begin=there, end=there, over=False, probes=2)
+
+    @property
+    def inputs(self) -> dict[str, int]:
+        """The number of events of each input up to the end of the batch."""
+        return {port: position.event for port, position in self.end.items()}
+
+    @property
+    def positions(self) -> dict[str, Mapping[str, int]]:
+        """The offsets at the end of the batch, of the channels that the engine reads by itself."""
+        return {port: one.parts for port, one in self.end.items() if one.parts is not None}
+
+    def dump(self) -> dict[str, Any]:
+        """Return plain data."""
+        ends = {name: {port: [*astuple(one)] for port, one in getattr(self, name).items()} for name in _ENDS}
+        return {**asdict(self), **ends}
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any] | None) -> QueryProgress:
+        """Return the progress from plain data; without data, the beginning."""
+        ends = {end: {port: InputPosition(*one) for port, one in (data or {}).get(end, {}).items()} for end in _ENDS}
+        return cls(**{**(data or {}), **ends})

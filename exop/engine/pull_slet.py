@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 import pyarrow as pa
 
-from exop.engine.event_time import EventTime
 from exop.engine.feed import Feed, completed
 from exop.engine.following import Following, follow
-from exop.engine.progress import InputPosition, QueryProgress
-from exop.engine.pull import PullEngine, Punctuate
+from exop.engine.pull import EventTime, InputPosition, PullEngine, Punctuate, QueryProgress
 from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, PlanError, QueryError
 from exop.model.items import EndOfStream, Punctuation, Reference
@@ -164,8 +162,6 @@ class PullSlet(Slet):
             self._check()
         elif self.engine is not None:
             self._settle()
-            if self.punctuation.by == "input":
-                self._send_punctuation()
 
     def resting(self) -> int:
         """Return the number of rows whose results are not sent."""
@@ -325,7 +321,7 @@ class PullSlet(Slet):
             self._thread("drain", self._drain)
 
     def _settle(self) -> None:
-        """Wait until the results of all rows in the feeds are sent."""
+        """Wait until the results of all rows in the feeds are sent, and the punctuations that follow from them."""
         assert self.engine is not None
         # Some engines have finished only after a poll without rows. A cancelled change does not stop the last drain.
         released = self._trigger.release(lasting=all(feed.ended for feed in self.feeds.values()))
@@ -336,6 +332,8 @@ class PullSlet(Slet):
         finally:
             self._trigger.hold(released)
         self._check()
+        if self.punctuation.by == "input":
+            self._send_punctuation()
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -345,8 +343,6 @@ class PullSlet(Slet):
         """All inputs have ended: send the remaining results, then the end."""
         try:
             self._settle()
-            if self.punctuation.by == "input":
-                self._send_punctuation()
             with self._sending:
                 for feed in self.feeds.values():
                     feed.put_out(over=True)

@@ -1,4 +1,7 @@
-"""`EngineSlet`: runs one query on an `Engine` as a slet."""
+"""`EngineSlet`: runs one query on an `Engine` as a slet; and what slets have whose queries read inputs as tables.
+
+`AggregateSlet`: the base of the slets that compute a keyed aggregate, one for each engine, with the same state.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,23 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import field, replace
 from functools import partial
 from math import inf
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 from exop.engine.engine import Engine, EngineState
 from exop.errors import QueryError, QueryInterrupted, SettingError, StoredStateError
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.slets.slet import Slet, spec_of
+from exop.model.slets.ports import PortSpec, PortType
+from exop.model.slets.slet import Slet, input_port, spec_of
+from exop.model.slets.spec import SletSpec
+from exop.model.types.conversion import convert
 from exop.runtime.supervision.watchdog import SAMPLER
 from exop.safe_repr import error_text
+
+if TYPE_CHECKING:
+    from exop.engine.aggregation import Aggregation
 
 #: Seconds from one interrupt of a call to the next.
 _AGAIN: Final = 1.0
@@ -25,6 +35,8 @@ _AGAIN: Final = 1.0
 _SAMPLE: Final = 1000
 _SMALL: Final = 10
 _log: Final = logging.getLogger("exop.engine")
+#: The input port of an aggregate.
+_ROWS: Final = "rows"
 
 
 class EngineSlet(Slet):
@@ -283,3 +295,77 @@ def _unreadable(name: str, version: int, engine: Engine) -> str | None:
         return None
     known = f"{engine.name}, up to version {engine.version}"
     return f"it is a snapshot of {name}, version {version}; this engine reads those of {known}"
+
+
+def texts_by_input(setting: str, texts: str | Mapping[str, str], single: str) -> dict[str, str]:
+    """Return the text for each input; a text alone has the key *single*.
+
+    On a command line, a mapping is written as an inline table of TOML.
+
+    Raises:
+        SettingError: the inline table is invalid.
+    """
+    if isinstance(texts, str) and texts.lstrip().startswith("{"):
+        try:
+            texts = convert(texts, dict[str, str])
+        except ValueError as problem:
+            raise SettingError(place="", setting=setting, problem=str(problem)) from None
+    return {single: texts} if isinstance(texts, str) else dict(texts)
+
+
+def accepted(wanted: PortType, given: PortType | None) -> PortType:
+    """Return the type of an input for columns of the type *given*: columns may differ in whether they are nullable."""
+    if given is None or given.schema is None:
+        return wanted
+    same = given.schema.names == wanted.schema.names and given.schema.types == wanted.schema.types
+    return replace(wanted, item=given.item, schema=given.schema) if same else wanted
+
+
+def aggregation_of(settings: Mapping[str, Any]) -> Aggregation:
+    """Return the declaration that the settings of an aggregate make."""
+    # Imported lazily: pyarrow is loaded with the first node that needs it.
+    from exop.engine.aggregation import Aggregation
+
+    return Aggregation.of(settings)
+
+
+def aggregate_ports(spec: SletSpec, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+    """Return the specification of an aggregate with the columns of its ports."""
+    made = aggregation_of(settings)
+    wanted = accepted(PortType(Any, "columns", made.columns, True, True), inputs.get(_ROWS))
+    out = PortSpec("out", "out", PortType(Any, "columns", made.out, True))
+    return replace(spec, inputs=(replace(spec.inputs[0], type=wanted),), outputs=(out,))
+
+
+def aggregate_restores(before: Any, after: Any) -> str | None:
+    """Return why an aggregate cannot continue with the state of a node; called when a change is planned."""
+    if not {"columns", "values", "keys", "window"} <= before.settings.keys():
+        return f"{before.slet.name} is no aggregate"
+    return aggregation_of(after.settings).lacks(aggregation_of(before.settings).layout())
+
+
+class AggregateSlet(EngineSlet):
+    """The base of the aggregates: their settings, ports and hand-over.
+
+    A subclass makes the engine for `aggregation_of(vars(self))`, whose snapshots have the form of `Aggregation.write`.
+    For the settings see `stock:aggregate`.
+    """
+
+    query: str = field(default="aggregate", init=False)
+    columns: str
+    values: dict[str, str]
+    keys: list[str] = field(default_factory=list)
+    time: str = ""
+    window: float = 0.0
+    slide: float = 0.0
+    restores = staticmethod(aggregate_restores)
+
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Return the ports with their columns."""
+        return aggregate_ports(spec_of(cls), settings, inputs)
+
+    @input_port
+    def rows(self, rows: Any | Punctuation | EndOfStream) -> Iterator[Any | Punctuation]:
+        """Take a batch or a control item."""
+        return self.take(_ROWS, rows)

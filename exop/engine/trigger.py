@@ -27,6 +27,8 @@ class BatchTrigger:
         boundary: A punctuation that reaches the next multiple of this stream time begins a batch at once.
         enough: The number of waiting rows of one input that begins a batch at once.
         max_rows: The maximum number of rows of one input in a batch.
+        poll_again: The next poll returns at once, also without rows: after each poll, engines check whether the
+            watermark has moved, and close windows. Set with the lock held.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class BatchTrigger:
         self._clock = clock
         self.leader: Feed | None = None
         self._last_start = float("-inf")
-        self._poll_again = False
+        self.poll_again = False
         self._released: dict[object, bool] = {}
         self._paused = self._polls = False
 
@@ -52,13 +54,6 @@ class BatchTrigger:
         if self.boundary is None:
             return False
         return before is None or after // self.boundary > before // self.boundary
-
-    def poll_again(self) -> None:
-        """Let the next poll return at once, also without rows. Call with the lock held.
-
-        After each poll, engines check whether the watermark has moved, and close windows.
-        """
-        self._poll_again = True
 
     def release(self, *, lasting: bool = False) -> object:
         """Let polls return at once until `hold` gets the result, or until `resume`, unless it is *lasting*."""
@@ -100,11 +95,11 @@ class BatchTrigger:
         deadline = self._clock() + timeout
         self._polls = True
         self.lock.notify_all()
-        while not self._released and (self._paused or not (self._poll_again or self._due())):
+        while not self._released and (self._paused or not (self.poll_again or self._due())):
             if (now := self._clock()) >= deadline and not self._paused:
                 break
             self.lock.wait(None if self._paused else min(deadline, self._next_start()) - now)
-        self._poll_again = self._polls = False
+        self.poll_again = self._polls = False
         if self._has_rows():
             self._last_start = self._clock()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -144,7 +145,7 @@ class ComponentManager:
 
         Raise `ComponentFailed` if a kind that is not built in has not opened within *timeout* seconds.
         """
-        found: list[Channel] = []
+        late = ExitStack()
 
         def make() -> Channel:
             channel = make_channel(self.kinds, spec)
@@ -154,7 +155,7 @@ class ComponentManager:
                 channel.home = self._folder(self.home, application) / f"{spec.name}.channel"
             channel.open()
             channel.take_part(on=durable)
-            found.append(channel)
+            late.callback(channel.close)
             return channel
 
         kind = self.kinds.get(spec.kind)
@@ -162,12 +163,7 @@ class ComponentManager:
             channel = make()
         else:
             owner = Owner(application, spec.name, channel_id(application, spec.name))
-
-            def close() -> None:
-                for one in found:
-                    one.close()
-
-            channel = self.user.run(owner, "opening", make, OPENING if timeout is None else timeout, close)
+            channel = self.user.run(owner, "opening", make, OPENING if timeout is None else timeout, late.close)
         self._register_channel(application, channel)
         return channel
 

@@ -81,9 +81,6 @@ class Pause:
         self._still_since: float | None = None
         self._error: BaseException | None = None
 
-    def __exit__(self, *error: object) -> None:
-        self.end()
-
     def begin(self) -> Self:
         """Wait until the application has no other pause; `PlanError` if one of its slets, which would wait, calls."""
         if (driver := current_driver()) is not None and driver in self.deployment.drivers():
@@ -97,13 +94,15 @@ class Pause:
 
     __enter__ = begin
 
-    def end(self) -> None:
+    def end(self, *_error: object) -> None:
         """Open all drivers; may be called several times."""
         with self._lock:
             self._release()
             if self._begun:
                 self._begun = False
                 self.deployment.parking.release()
+
+    __exit__ = end
 
     def close(self, drivers: Iterable[Driver] | None = None) -> None:
         """Close these drivers, or all drivers of the pause; those that are closed already remain closed."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from exop.engine.aggregate import AggregateSlet, aggregation_of
 from exop.engine.engine import Engine
+from exop.engine.slet import AggregateSlet, aggregation_of
 from exop.errors import SettingError
 from exop.model.meshes.conditional_updates import Condition, ConditionNames, read_condition
 from exop.model.slets.ports import OutputPort, PortType

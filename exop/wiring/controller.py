@@ -110,7 +110,10 @@ class WiringController:
         there = [graph.nodes[node] for node in nodes if node in graph.nodes]
         pending = {name for one in there for name, _ in one.outputs if graph.channels[name].asked.pending}
         channels = {*channels, *ends, *pending}
-        _check_types(graph, {*channels, *(name for one in there for name in one.ports.values())})
+        for name in {*channels, *(name for one in there for name in one.ports.values())}:
+            for producer, consumer in product(graph.producers.get(name, ()), graph.consumers.get(name, ())):
+                if reason := join_mismatch(type(graph.channels[name]), producer.port.type, consumer.port):
+                    raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
         if not ends:
             return Region.around(before, replace(before, graph=graph), nodes, channels)
         sides = [side.get(name, ()) for side in (before.graph.producers, graph.producers) for name in ends]
@@ -211,13 +214,6 @@ def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) 
         if not queues.keys() <= found[-1].inserted.keys():
             found.append(part.executed(queues))
     return found
-
-
-def _check_types(graph: WiringGraph, channels: Iterable[str]) -> None:
-    for name in channels:
-        for producer, consumer in product(graph.producers.get(name, ()), graph.consumers.get(name, ())):
-            if reason := join_mismatch(type(graph.channels[name]), producer.port.type, consumer.port):
-                raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
 
 
 class EndOfCycle:

@@ -9,7 +9,7 @@ import copy
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Final
@@ -19,7 +19,7 @@ from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.types.description import SCALARS
 from exop.model.values.columns import is_columns
-from exop.runtime.dataflow.entry import Entry, LateEntry
+from exop.runtime.dataflow.entry import Entry, Method, Push, in_front
 from exop.safe_repr import class_of, safe_repr
 from exop.wiring.graph.wiring_graph import Edge
 
@@ -67,7 +67,9 @@ class Sharing:
         readers = tuple(edges)
         shares = len(readers) > 1 or kind in KEEPING
 
-        def checked(push: Callable[[Any], None]) -> Callable[[Any], None]:
+        def around(inner: Entry, method: Method) -> Push:
+            push = getattr(inner, method)
+
             def check(payload: Any) -> None:
                 with self._lock:
                     if shares:
@@ -86,11 +88,7 @@ class Sharing:
 
             return check
 
-        def probe() -> Entry:
-            return Entry(checked(entry.probe.push), checked(entry.probe.push_batch), entry.control)
-
-        ways = {"push": lambda: checked(entry.push), "push_batch": lambda: checked(entry.push_batch), "probe": probe}
-        guarded = LateEntry(entry.control, ways)
+        guarded = in_front(entry, around, entry.control)
         guarded.show, guarded.pass_on = entry.show, entry.pass_on
         guarded.name_endpoint(entry.endpoint)
         return guarded

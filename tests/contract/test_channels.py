@@ -15,7 +15,7 @@ from exop.runtime.channels import BUILT_IN
 from exop.runtime.channels.base import Channel, Outlet
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.drivers.worker import Worker
-from tests.rig import PATIENCE, collector, eventually, source_of, threads_leave
+from tests.rig import PATIENCE, collector, eventually, rests, source_of, threads_leave
 from tests.runtime.rig import Log, driven, finished
 
 #: Every kind with settings under which what is pushed is what arrives.
@@ -175,7 +175,7 @@ def test_connections_can_change_between_two_items(channel):
         running.entry.push(item(0))
         running.arrives(item(0))
         running.worker.close()
-        assert running.worker.wait_parked(PATIENCE)
+        assert rests(running.worker, PATIENCE)
         running.entry = channel.entry([Outlet("log0.item", log.entry), Outlet("other.item", Log().entry)])
         running.worker.open()
         running.entry.push(item(1))

@@ -6,9 +6,8 @@ from math import inf, nextafter
 import pyarrow as pa
 import pytest
 
-from exop.engine.event_time import MICROSECONDS, EventTime
 from exop.engine.feed import ROW, Feed, Part, completed
-from exop.engine.progress import InputPosition
+from exop.engine.pull import MICROSECONDS, EventTime, InputPosition
 from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, FeedClosed, QueryError
 from exop.model.items import Reference

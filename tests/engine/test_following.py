@@ -18,7 +18,7 @@ import pytest
 from exop import Application, EndOfStream, Memento, OutputPort, Platform, Punctuation, hookimpl, input_port, slet
 from exop.engine import Emit, EventTime, Feed, PullEngine, Punctuate, following
 from exop.engine.feed import ROW
-from exop.engine.progress import QueryProgress
+from exop.engine.pull import QueryProgress
 from exop.engine.pull_slet import PullSlet
 from exop.engine.trigger import BatchTrigger
 from exop.errors import ComponentFailed, EngineError, LifecycleError

@@ -13,7 +13,7 @@ import pytest
 
 from exop import EndOfStream, OutputPort, Punctuation, Tie, input_port
 from exop.engine import PullEngine
-from exop.engine.progress import InputPosition, QueryProgress
+from exop.engine.pull import InputPosition, QueryProgress
 from exop.engine.pull_slet import PullSlet
 from exop.errors import EngineError, StateError
 from exop.model.slets.tie import Committed

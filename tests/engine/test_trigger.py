@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import cast
 
+from exop.engine.pull import Punctuate
 from exop.engine.pull_slet import PullSlet
 from exop.engine.trigger import BatchTrigger
 
@@ -120,7 +121,7 @@ def test_poll_again_ends_one_poll():
     """One poll returns at once, and the next one waits."""
     feed = Rows()
     trigger, clock = trigger_with(feed)
-    trigger.poll_again()
+    trigger.poll_again = True
     polled(trigger, feed)
     assert clock.now == 100.0
     polled(trigger, feed, timeout=1)
@@ -166,7 +167,8 @@ def test_a_cancelled_change_does_not_stop_the_drain_at_the_end_of_the_stream():
 
     feeds = {"a": SimpleNamespace(ended=True, lag=0, retired=None)}
     engine = SimpleNamespace(settle=settle)
-    slet = SimpleNamespace(_trigger=trigger, feeds=feeds, engine=engine, _reported=nullcontext, _check=lambda: None)
+    calls = {"_reported": nullcontext, "_check": lambda: None, "punctuation": Punctuate(by="watermark")}
+    slet = SimpleNamespace(_trigger=trigger, feeds=feeds, engine=engine, **calls)
     PullSlet._settle(cast("PullSlet", slet))
     assert clock.now == 100.0
     polled(trigger, feed, timeout=1)

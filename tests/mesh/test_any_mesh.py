@@ -16,7 +16,7 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
-from tests.rig import parked, threads_leave
+from tests.rig import parked, rests, threads_leave
 
 #: How long one mesh may take; it needs some hundredths of a second.
 PATIENCE = 60.0
@@ -66,7 +66,7 @@ def disturb(platform, made, name, action, which):
         elif action == "park one":
             driver = drivers[int(which * len(drivers))]
             driver.close()
-            assert driver.wait_parked(PATIENCE), f"{driver.name} does not park"
+            assert rests(driver, PATIENCE), f"{driver.name} does not park"
             driver.open()
         elif action == "suspend":
             platform.plan(platform.mesh(name).suspend(node)).apply()

@@ -12,7 +12,7 @@ from exop.errors import ComponentFailed, WiringError
 from exop.runtime.lifecycle import State
 from exop.stock.slets import count_up
 from exop.wiring.graph.execution_plan import LONGEST_CHAIN
-from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, same, seeing, source_of
+from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, rests, same, seeing, source_of
 
 
 def noting(threads, name):
@@ -218,7 +218,7 @@ def test_rule_4_a_slet_that_emits_much_comes_to_its_safe_point(rig):
     gate.somebody_waits()
     source = deployment.components["numbers"].driver
     source.close()
-    assert source.wait_parked(PATIENCE)
+    assert rests(source, PATIENCE)
     assert deployment.channels["q"].depth == 49
     source.open()
     gate.open()
@@ -340,7 +340,7 @@ def test_rule_8_upstream_waits_while_a_slet_is_suspended(rig):
     deployment = rig.deploy(line("upstream", numbers=count_up, careful=careful))
     eventually(lambda: deployment.components["careful"].status is State.FAILED)
     driver = deployment.components["numbers"].driver
-    assert driver.wait_parked(PATIENCE)
+    assert rests(driver, PATIENCE)
     assert driver.held_by == "careful is suspended on an item"
     assert deployment.components["numbers"].state.number == 6
 

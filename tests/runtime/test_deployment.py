@@ -16,7 +16,7 @@ from exop.runtime.drivers.worker import POOL
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, Takes, collector, eventually, line, same, threads_leave
+from tests.rig import PATIENCE, Gate, Takes, collector, eventually, line, rests, same, threads_leave
 
 
 def test_slets_are_opened_side_by_side(rig):
@@ -291,12 +291,12 @@ def test_a_suspended_source_sends_nothing_until_it_is_resumed(rig):
     seen = []
     deployment = rig.deploy(line("source", numbers=count_up, sink=collector(seen)).build().suspend("numbers"))
     numbers = deployment.components["numbers"]
-    assert numbers.driver.wait_parked(PATIENCE)
+    assert rests(numbers.driver, PATIENCE)
     assert seen == []
     rig.resume(deployment, "numbers")
     eventually(lambda: seen)
     rig.suspend(deployment, "numbers")
-    assert numbers.driver.wait_parked(PATIENCE)
+    assert rests(numbers.driver, PATIENCE)
     before = len(seen)
     rig.resume(deployment, "numbers")
     eventually(lambda: len(seen) > before)

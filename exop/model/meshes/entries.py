@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 #: The number of edited entries up to which copies share the entries of the mapping that was edited.
 SHARED: Final = 64
-_MISSING: Final[Any] = object()
 
 
 class Entries(Mapping[str, T]):
@@ -38,13 +37,11 @@ class Entries(Mapping[str, T]):
         return Entries(self.base, edits) if len(edits) <= SHARED else Entries(self.base | edits)
 
     def __getitem__(self, name: str) -> T:
-        found = self.edits.get(name, _MISSING)
-        return self.base[name] if found is _MISSING else found
+        return self.edits[name] if name in self.edits else self.base[name]
 
     def get(self, name: str, default: Any = None) -> T | Any:
         """As of any mapping."""
-        found = self.edits.get(name, _MISSING)
-        return self.base.get(name, default) if found is _MISSING else found
+        return self.edits[name] if name in self.edits else self.base.get(name, default)
 
     def __contains__(self, name: object) -> bool:
         return name in self.base or name in self.edits

@@ -25,12 +25,11 @@ __all__ = ["ChannelSpec", "Mesh", "Node"]
 class Mesh(Graph):
     """An application as an immutable value. Every edit returns a new mesh, which takes effect when it is applied."""
 
+    _repr_svg_ = picture_of
+
     def __repr__(self) -> str:
         revision = f" rev {self.revision}" if self.revision else ""
         return f"<Mesh {self.name}{revision}: {size(self)}>"
-
-    def _repr_svg_(self) -> str:
-        return picture_of(self)
 
     def at(self, revision: int) -> Self:
         """Return the same mesh with another *revision*."""

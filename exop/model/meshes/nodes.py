@@ -125,17 +125,14 @@ class KindLike(Protocol):
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
         """Return the type that consumers receive when *pushed* enters."""
-        ...
 
     @classmethod
     def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Return the fields of items that the settings name, each with its setting."""
-        ...
 
     @classmethod
     def partitions_of(cls, spec: ChannelSpec) -> tuple[str, int] | None:
         """Return the key field and the number of the partitions that groups share; `None` without any."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -254,9 +254,11 @@ class ControlMerge:
     A punctuation may have an allowance, `idle`: a producer whose last punctuation is older than the allowance does not
     delay the punctuations of the others until it sends a later one. A producer without any punctuation delays them for
     at most the longest allowance of the others.
+
+    `done`: the end of all was sent.
     """
 
-    __slots__ = ("_done", "_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times")
+    __slots__ = ("_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times", "done")
 
     def __init__(self) -> None:
         #: For each producer, the moment at which its time increased, and its allowance; `None` without allowances.
@@ -266,7 +268,7 @@ class ControlMerge:
         self._times: dict[str, float] = {}
         self._ended: set[str] = set()
         self._sent = LOWEST
-        self._done = False
+        self.done = False
         self._relaying = False
         self._outbox: list[Punctuation | EndOfStream] = []  # mostly empty, and a deque is ten times as large
 
@@ -280,11 +282,6 @@ class ControlMerge:
         with self._lock:
             return bool(self._next(set(producers), self._ended.union(ended)))
 
-    @property
-    def done(self) -> bool:
-        """Whether the end of all was sent."""
-        return self._done
-
     def note_ended(self, producers: Iterable[str]) -> None:
         """Record producers whose streams had ended before they were connected."""
         with self._lock:
@@ -296,7 +293,7 @@ class ControlMerge:
             found = self._next(self._expected, self._ended)
             for mark in found:
                 if isinstance(mark, EndOfStream):
-                    self._done = True
+                    self.done = True
                 else:
                     self._sent = mark.time
             return found
@@ -319,7 +316,7 @@ class ControlMerge:
         """Expect the end of *producer* again, which the replaced slet has received but not passed on."""
         with self._lock:
             self._ended.discard(producer)
-            self._done = False
+            self.done = False
 
     def on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
         """Return the control items that are due after *producer* has sent *mark*."""
@@ -374,7 +371,7 @@ class ControlMerge:
                 "times": dict(self._times),
                 "ended": sorted(self._ended),
                 "sent": self._sent,
-                "done": self._done,
+                "done": self.done,
                 "outbox": list(self._outbox),
                 "idle": self._quiet and {name: allowed for name, (_, allowed) in self._quiet.items()},
             }
@@ -383,7 +380,7 @@ class ControlMerge:
         """Restore the state that `capture` returned. The set of expected producers is not changed."""
         with self._lock:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
-            self._sent, self._done = held["sent"], held["done"]
+            self._sent, self.done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
             self._quiet = held["idle"] and {name: (clock(), allowed) for name, allowed in held["idle"].items()}
 
@@ -408,7 +405,7 @@ class ControlMerge:
         } or names
 
     def _next(self, expected: set[str], ended: set[str]) -> list[Punctuation | EndOfStream]:
-        if self._done or not expected:
+        if self.done or not expected:
             return []
         if not (still := expected - ended):
             return [EndOfStream()]

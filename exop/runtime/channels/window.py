@@ -16,7 +16,7 @@ from exop.runtime.channels.base import Channel, Outlet, PullMode
 from exop.runtime.channels.partitioned import time_reader
 from exop.runtime.channels.port_window import PortWindow
 from exop.runtime.dataflow.batches import to_items
-from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, LateEntry, Method, Unwind, fan_out, in_turn
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, fan_out, in_front, in_turn
 from exop.runtime.drivers.base import current_driver
 
 
@@ -247,7 +247,9 @@ def timed_by(channel: WindowChannel) -> str | None:
 def followed(channel: WindowChannel, producer: str, entry: Entry) -> Entry:
     """Return the entry of one producer into windows; if the producer sends no punctuations, its items imply them."""
 
-    def behind(push: Callable[[Any], None], items: Callable[[Any], Sequence[Any]]) -> Callable[[Any], None]:
+    def around(inner: Entry, method: Method) -> Push:
+        push, items = getattr(inner, method), to_items if method == "push_batch" else lambda item: [item]
+
         def push_and_tell(payload: Any) -> None:
             if producer not in channel.unpunctuated:
                 push(payload)
@@ -258,16 +260,11 @@ def followed(channel: WindowChannel, producer: str, entry: Entry) -> Entry:
                 unwound.then(here, "control", _told(channel, producer, items(payload)))
                 raise
             for mark in _told(channel, producer, items(payload)):
-                here.control(mark)
+                inner.control(mark)
 
         return push_and_tell
 
-    methods: dict[str, Callable[[], Any]] = {
-        "push": lambda: behind(entry.push, lambda item: (item,)),
-        "push_batch": lambda: behind(entry.push_batch, to_items),
-        "probe": lambda: followed(channel, producer, entry.probe),
-    }
-    here = LateEntry(entry.control, methods)
+    here = in_front(entry, around)
     here.behind = (entry,)
     return here
 

@@ -117,7 +117,7 @@ class LateEntry(Entry):
             raise AttributeError(name=name, obj=self)
         made = make() if make is not None else self.push
         if isinstance(made, Entry):
-            made.endpoint = made.endpoint or self.endpoint
+            made.endpoint, made.behind = made.endpoint or self.endpoint, made.behind or self.behind
         setattr(self, name, made)
         return made
 
@@ -138,6 +138,16 @@ NOWHERE: Final = Entry(_discard, _discard, _discard, store=lambda method, payloa
 def placeholder(endpoint: str) -> Entry:
     """Return an entry that represents the one that is compiled at *endpoint* when an item enters."""
     return Entry(_discard, _discard, _discard, endpoint=endpoint)
+
+
+def in_front(entry: Entry, around: Callable[[Entry, Method], Push], control: Control | None = None) -> LateEntry:
+    """Return an entry whose methods for items *around* makes of those of *entry*, and so of those of its probe."""
+    methods: dict[str, Callable[[], Any]] = {
+        "push": lambda: around(entry, "push"),
+        "push_batch": lambda: around(entry, "push_batch"),
+        "probe": lambda: in_front(entry.probe, around, control),
+    }
+    return LateEntry(control or entry.control, methods)
 
 
 def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from exop.runtime.dataflow.entry import InFlight, Unwind, Wait
@@ -75,7 +76,7 @@ class Signal:
         return self._unset.acquire(timeout=-1 if timeout is None else timeout)
 
 
-def _remaining(timeout: float | None) -> Callable[[], float | None]:
+def remaining(timeout: float | None) -> Callable[[], float | None]:
     """Return a function that returns how many of the *timeout* seconds remain."""
     if timeout is None:
         return lambda: None
@@ -180,13 +181,10 @@ class Driver:
         """Ask a source to end its stream at the next safe point."""
         self._request("ending")
 
-    def halt(self) -> None:
-        """Ask the driver to stop at the next safe point, even with items in flight."""
-        self._request("halting")
-
-    def retire(self) -> None:
-        """Ask the driver to stop: the replacement sends the unsent output (`take_in_flight`) and the end."""
-        self._request("retired")
+    #: Ask the driver to stop at the next safe point, even with items in flight.
+    halt = partialmethod(_request, "halting")
+    #: Ask the driver to stop: the replacement sends the unsent output (`take_in_flight`) and the end.
+    retire = partialmethod(_request, "retired")
 
     def take_in_flight(self) -> list[InFlight]:
         """Take out the slet's output that the driver has not sent. The driver is parked, and will stop."""
@@ -210,22 +208,6 @@ class Driver:
         """Request that the next item be measured."""
         with self._flags:
             self.probing = self.attention = True
-
-    def wait_parked(self, timeout: float | None = None) -> bool:
-        """Wait until this driver processes no item; return `False` if *timeout* seconds have passed before."""
-        return self._watched(lambda: not self.busy, timeout)
-
-    def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait, in another thread than the driver's, until *ready()* is true; check it whenever the driver rests."""
-        news, left = Signal(), _remaining(timeout)
-        self.watch(news.set)
-        try:
-            while not ready():
-                if left() == 0 or not news.wait(left()):
-                    return ready()
-            return True
-        finally:
-            self.unwatch(news.set)
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call *watcher*, in the driver's thread, whenever the driver rests."""
@@ -285,7 +267,7 @@ class Driver:
 
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait, while processing an item, until *ready()* is true; the thread that makes it true calls `wake`."""
-        left = _remaining(timeout)
+        left = remaining(timeout)
         while not ready():
             if self.halting:
                 raise Halted
@@ -410,7 +392,7 @@ class Driver:
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait at *place* while processing an item: for at most *timeout* seconds, and while the driver is closed."""
-        left = _remaining(timeout)
+        left = remaining(timeout)
 
         def gone() -> bool:  # without items in flight, the driver need not wait for a repair
             return self.retired and not self.filled

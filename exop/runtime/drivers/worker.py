@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.runtime.dataflow.entry import InFlight, Wait
-from exop.runtime.drivers.base import Signal, acting_as, current_driver
+from exop.runtime.drivers.base import Signal, acting_as, current_driver, remaining
 from exop.runtime.drivers.source import ThreadDriver
 
 if TYPE_CHECKING:
@@ -48,12 +48,9 @@ class Yielded(BaseException):
 class PoolThread:
     """A thread of the pool, with the worker that it runs and `since` when.
 
-    Attributes:
-        counts: Whether the thread counts among those that run workers.
-        count: The number of items that the worker had taken when the monitor checked last.
+    `count` is the number of items that the worker had taken when the monitor checked last.
     """
 
-    counts: bool
     signal: Signal = field(default_factory=Signal)
     worker: Worker | None = None
     since: float = 0.0
@@ -65,6 +62,9 @@ class Pool:
 
     Args:
         size: The number of threads that may run workers at a time, and that do not end when idle.
+
+    Attributes:
+        due: The workers that wait for a turn.
     """
 
     def __init__(self, size: int) -> None:
@@ -74,17 +74,13 @@ class Pool:
     def begin(self) -> None:
         """Reset to having no threads: at start-up, and in a forked child, which does not inherit the threads."""
         self._lock = threading.Lock()
-        self._due: deque[Worker] = deque()
+        self.due: deque[Worker] = deque()
         self._threads: set[PoolThread] = set()
         self._idle: dict[PoolThread, None] = {}
-        self._running = self._users = 0
+        self._counted: set[PoolThread] = set()  # among those that run workers
+        self._users = 0
         self._backlog = Signal()
         self._monitored = self._watching = False
-
-    @property
-    def crowded(self) -> bool:
-        """Whether any workers wait for a turn."""
-        return bool(self._due)
 
     def enlist(self, *, back: bool = False) -> None:
         """Count a worker that starts, or starts again (*back*); with at least one, the monitor and a thread run.
@@ -113,7 +109,7 @@ class Pool:
                 worker.again = True
                 return
             worker.scheduled = True
-            self._due.append(worker)
+            self.due.append(worker)
             if self._monitored or self._has_threads():
                 self._staff()
 
@@ -129,7 +125,7 @@ class Pool:
             yield
         finally:
             with self._lock:
-                self._claim(thread)
+                self._counted.add(thread)
 
     # The methods below are called with the lock held, except for those that a thread runs.
 
@@ -143,44 +139,38 @@ class Pool:
             self._idle.popitem()[0].signal.set()
         self._backlog.set()
 
-    def _claim(self, thread: PoolThread) -> None:
-        if not thread.counts:
-            thread.counts = True
-            self._running += 1
-
     def _release(self, thread: PoolThread) -> None:
         """Let another thread run workers instead of this one."""
-        if thread.counts:
-            thread.counts = False
-            self._running -= 1
+        if thread in self._counted:
+            self._counted.remove(thread)
             self._staff()
 
     def _staff(self) -> None:
         """Wake or start a thread for the scheduled workers if a slot is free; else wake the monitor."""
-        if not self._due:
+        if not self.due:
             return
-        if self._running < self.size:
-            self._running += 1
+        if len(self._counted) < self.size:
             if self._idle:
                 thread, _ = self._idle.popitem()
-                thread.counts = True
+                self._counted.add(thread)
                 thread.signal.set()
                 return
             if self._start():
                 return
-            self._running -= 1
         if not self._watching:
             self._watching = True
             self._backlog.set()
 
     def _start(self, *, idle: bool = False) -> bool:
         """Start a thread; return `False` if the system has no more."""
-        thread = PoolThread(counts=not idle)
+        thread = PoolThread()
         if not _started(partial(self._run, thread), "exop worker"):
             return False
         self._threads.add(thread)
         if idle:
             self._idle[thread] = None
+        else:
+            self._counted.add(thread)
         return True
 
     def _run(self, thread: PoolThread) -> None:
@@ -204,20 +194,18 @@ class Pool:
                 worker.scheduled = more or worker.again
                 worker.again = False
                 if worker.scheduled:
-                    self._due.append(worker)
-            if self._due and self._running < self.size:
-                self._claim(thread)
-            if self._due and thread.counts and self._running <= self.size:
-                thread.worker = worker = self._due.popleft()
+                    self.due.append(worker)
+            if self.due and len(self._counted) < self.size:
+                self._counted.add(thread)
+            if self.due and thread in self._counted and len(self._counted) <= self.size:
+                thread.worker = worker = self.due.popleft()
                 worker.thread = thread
                 thread.since, thread.count = time.monotonic(), -1
-                if self._due:
+                if self.due:
                     self._staff()
                 return worker, False
-            if thread.counts:
-                thread.counts = False
-                self._running -= 1
-            if not self._users and not self._due:
+            self._counted.discard(thread)
+            if not self._users and not self.due:
                 self._threads.discard(thread)
                 self._send_home()
                 return None, True
@@ -237,25 +225,25 @@ class Pool:
         """While workers wait for a turn, detect workers that stay in one call or turn, and retry to start a thread."""
         while True:
             with self._lock:
-                self._watching = bool(self._due)
-                if not self._users and not self._due:
+                self._watching = bool(self.due)
+                if not self._users and not self.due:
                     self._monitored = False
                     return
-                for thread in list(self._threads) if self._due else ():
+                for thread in list(self._threads) if self.due else ():
                     self._look_at(thread, time.monotonic())
-                if self._running < self.size:
+                if len(self._counted) < self.size:
                     self._staff()
                 pause = HANDOFF if self._watching else None
             self._backlog.wait(pause)
 
     def _look_at(self, thread: PoolThread, now: float) -> None:
-        if (worker := thread.worker) is None or not thread.counts or now - thread.since < HANDOFF:
+        if (worker := thread.worker) is None or thread not in self._counted or now - thread.since < HANDOFF:
             return
         if (count := worker.count + worker.rows) == thread.count:
             self._release(thread)
         else:
             thread.count = count
-            worker.yield_soon()
+            worker.yields = worker.attention = True
 
 
 def _started(run: Callable[[], None], name: str) -> bool:
@@ -283,6 +271,7 @@ class Worker(ThreadDriver):
     Attributes:
         scheduled, again: Whether the worker waits for a turn or is in one, and whether it is to have another turn after
             that one; set by the pool.
+        yields: Whether the worker is to let others run after the current item; set by the pool, too.
         thread: The thread that runs the worker.
     """
 
@@ -291,7 +280,7 @@ class Worker(ThreadDriver):
         self._pool = pool
         self.scheduled = self.again = False
         self.thread: PoolThread | None = None
-        self._started = self._yields = False
+        self._started = self.yields = False
 
     def serve(self, queues: tuple[Buffered, ...]) -> None:
         """Set the queues to drain, downstream first. Called while the worker is parked or not started yet."""
@@ -320,7 +309,14 @@ class Worker(ThreadDriver):
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the worker has stopped; return `False` if *timeout* seconds have passed before."""
-        return current_driver() is not self and self._watched(lambda: not self.alive, timeout)
+        news, left = Signal(), remaining(timeout)
+        self.watch(news.set)
+        try:
+            while self.alive and current_driver() is not self and left() != 0 and news.wait(left()):
+                continue
+            return not self.alive
+        finally:
+            self.unwatch(news.set)
 
     def notify(self) -> None:
         """Schedule a turn, in which the worker checks its flags, its queues, and the condition for which it waits."""
@@ -361,10 +357,6 @@ class Worker(ThreadDriver):
         self.overfill(queue)
         return True
 
-    def yield_soon(self) -> None:
-        """Let other workers run after the current item."""
-        self._yields = self.attention = True
-
     def turn(self) -> bool:
         """Drain queues for one turn, in a thread of the pool; return whether there is more to do at once."""
         if self.left:  # the worker was scheduled during its last turn
@@ -386,7 +378,7 @@ class Worker(ThreadDriver):
         self.stand_by()  # also without attention: items of the last turn may be in flight
         self.held_by = None  # these items were processed, or assigned to another driver
         taken = 0
-        while taken < TURN or not self._pool.crowded:
+        while taken < TURN or not self._pool.due:
             if (self.ending or self.retired) and self.empty and self.end_thread():
                 self._quit()
                 return False
@@ -432,8 +424,8 @@ class Worker(ThreadDriver):
 
     def _park(self) -> None:
         """Park as every driver; while the worker waits, it occupies no thread."""
-        if self._yields:
-            self._yields = False
+        if self.yields:
+            self.yields = False
             if not self._closers:
                 self.rest()
                 raise Yielded(again=True)

@@ -284,7 +284,7 @@ def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Produce
     Every slet downstream has its own policy, so that an exception comes from the channel (an item without a key, a log
     on a full disk).
     """
-    refuse = refusal_handler(channel, place, producers)
+    refuse = partial(refused, channel, place, producers)
 
     def guarded(method: Method) -> Push:
         take = getattr(entry, method)
@@ -308,28 +308,24 @@ def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Produce
     return made
 
 
-def refusal_handler(channel: Channel, place: str, producers: Producers) -> Callable[[Method, Any, BaseException], None]:
-    """Return the handler of items that a channel refuses at *place*."""
-    there = placeholder(place)
-    return lambda method, payload, error: _refused(channel, producers, InFlight(there, method, payload), error)
-
-
-def _refused(channel: Channel, producers: Producers, work: InFlight, error: BaseException) -> None:
-    """Apply the policy of the producer of a refused item; without a producer, the item is dropped.
+def refused(
+    channel: Channel, place: str, producers: Producers, method: Method, payload: Any, error: BaseException
+) -> None:
+    """Apply the policy of the producer of an item that is refused at *place*; without a producer, it is dropped.
 
     A control item is never left out: the channel alone can pass it on.
     """
-    driver, found, item = current_driver(), producers(), safe_repr(work.payload)
+    driver, found, item = current_driver(), producers(), safe_repr(payload)
     if not found:  # an item on which a removed slet was suspended
         facts = {"channel": channel.name, "item": item, "problem": error_text(error)}
         logger("exop.runtime").error("an item is dropped: a channel refuses it, and its producer was removed", **facts)
         return
-    items = to_items(work.payload) if work.method == "push_batch" else [work.payload]
+    items = to_items(payload) if method == "push_batch" else [payload]
     letter = items[0] if isinstance(items[0], DeadLetter) else None
     own = [one for one in found if letter is not None and (one[0].node.name, one[1]) == (letter.node, DEAD)]
     component, port = next((one for one in own or found if one[0].runner is driver), (own or found)[0])
     where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
-    omits = work.method != "control" and component.omits(items)
+    omits = method != "control" and component.omits(items)
     failed = [(port, one) for one in items]
     if _leave_out(component, error, f"{where}, for the item {item}", failed, len(items), omits=omits):
         if driver is component.runner:
@@ -341,7 +337,7 @@ def _refused(channel: Channel, producers: Producers, work: InFlight, error: Base
     if driver not in (component.driver, component.pusher, *component.waiting):
         component.waiting = (*component.waiting, driver)
     why = f"is suspended: the channel {channel.name!r} does not take its item"
-    raise _held(component, KeptItem(port, work.payload, error), work, why)
+    raise _held(component, KeptItem(port, payload, error), InFlight(placeholder(place), method, payload), why)
 
 
 def _to_owners(deployment: Deployment, component: Component, work: InFlight, port: PortSpec) -> Iterator[InFlight]:

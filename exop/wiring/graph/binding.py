@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import PlanError
@@ -20,9 +21,9 @@ from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.batches import opened
-from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, LateEntry, Unwind, method_for, placeholder, unpacked
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Unwind, in_front, method_for, placeholder, unpacked
 from exop.runtime.deployment import Deployment
-from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
+from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refused
 from exop.wiring.changes.channels import tell_unpunctuated
 from exop.wiring.graph import ids
 from exop.wiring.graph.region import Region, queue_of
@@ -135,13 +136,9 @@ class Compiler:
                 unwound.then(entry, "control", merge.left_over())
                 raise
 
-        def controlled(inner: Entry, **late: Callable[[], Entry]) -> Entry:
-            """The same entry with this method for control items."""
-            made = LateEntry(control, {"push": lambda: inner.push, "push_batch": lambda: inner.push_batch, **late})
-            made.behind = (inner,)
-            return made
-
-        return controlled(entry, probe=lambda: controlled(entry.probe))
+        made = in_front(entry, getattr, control)
+        made.behind = (entry,)
+        return made
 
     def _merge(self, channel: str) -> ControlMerge | None:
         """The merge of a channel's producers; it stays once it is made, since it records which of them have ended."""
@@ -235,7 +232,7 @@ class Compiler:
         groups = self.graph.groups(name).values()
         shares = [{edge.node: found.pop(edge.name).entry for edge in members} for members in groups]
         if shares and channel.partitioning is not None:
-            refuse = refusal_handler(channel, ids.channel_endpoint(name), self._producers(name))
+            refuse = partial(refused, channel, ids.channel_endpoint(name), self._producers(name))
             routed = self._name(route(channel.partitioning, shares, refuse), ids.channel_endpoint(name))
             found[routed.endpoint] = Outlet(routed.endpoint, routed)
         return [*found.values()]

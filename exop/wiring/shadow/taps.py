@@ -11,7 +11,7 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, PortSpec
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import weight
-from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Tap, Unwind
+from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Method, Push, Tap, Unwind, in_front
 from exop.runtime.drivers.base import Halted
 from exop.runtime.ports import BufferedOutput
 from exop.safe_repr import class_of, error_text, message
@@ -195,19 +195,15 @@ class FollowerTap(Tap):
 def listening(entry: Entry, noted: Callable[..., object]) -> Entry:
     """Return an entry in front of *entry* that notes everything that enters; with `whole=True` batches and columns."""
 
-    def push(item: Any) -> None:
-        noted(item)
-        entry.push(item)
+    def around(inner: Entry, method: Method) -> Push:
+        push, whole = getattr(inner, method), method == "push_batch"
 
-    def push_batch(batch: Any) -> None:
-        noted(batch, whole=True)
-        entry.push_batch(batch)
+        def heard(payload: Any) -> None:
+            noted(payload, whole=whole)
+            push(payload)
 
-    def control(mark: Any) -> None:
-        noted(mark)
-        entry.control(mark)
+        return heard
 
-    heard = Entry(push, push_batch, control, endpoint=entry.endpoint)
-    if entry.probe is not entry:
-        heard.probe = listening(entry.probe, noted)
-    return heard
+    found = in_front(entry, around, around(entry, "control"))
+    found.endpoint = entry.endpoint
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exop.engine import Engine
-from exop.engine.aggregate import AggregateSlet, aggregation_of
+from exop.engine.slet import AggregateSlet, aggregation_of
 
 
 class DuckDbAggregate(AggregateSlet, name="aggregate"):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from exop.engine import Engine
 from exop.engine.columns import check_times
-from exop.engine.event_time import MICROSECONDS
+from exop.engine.pull import MICROSECONDS
 from exop.errors import QueryError, SettingError
 from exop.model.values.columns import stream_of
 

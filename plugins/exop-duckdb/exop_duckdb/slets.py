@@ -9,7 +9,7 @@ from typing import Any
 
 from exop import EndOfStream, Punctuation, input_port
 from exop.engine import Engine, EngineSlet
-from exop.engine.tables import accepted, texts_by_input
+from exop.engine.slet import accepted, texts_by_input
 from exop.errors import SettingError
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.slet import spec_of

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from exop import hookimpl
 
 if TYPE_CHECKING:
-    from exop.engine.event_time import EventTime
-    from exop.engine.pull import Punctuate
+    from exop.engine.pull import EventTime, Punctuate
 
     from .java import find_java
     from .plan import Input
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from .storage.receipt import Receipt
 
 _HOMES = {
-    "EventTime": "exop.engine.event_time",
+    "EventTime": "exop.engine.pull",
     "Filter": ".slets.operators",
     "GroupBy": ".slets.operators",
     "Input": ".plan",

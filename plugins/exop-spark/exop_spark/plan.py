@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from exop.engine.event_time import EventTime
+from exop.engine.pull import EventTime
 from exop.errors import SettingError
 
 from .samples import made_up

@@ -14,7 +14,7 @@ from exop.runtime.dataflow.entry import Unwind
 from exop.runtime.log import memory
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import MemoryLog, Retention
-from tests.rig import PATIENCE, eventually
+from tests.rig import PATIENCE, eventually, rests
 from tests.runtime.rig import Log, driven, finished, joined
 
 
@@ -334,7 +334,7 @@ def test_who_pushes_waits_for_a_disk_that_is_full(disk, monkeypatch):
     driver = driven(work)
     eventually(lambda: channel.trouble and driver.held_by)
     driver.close()
-    assert driver.wait_parked(PATIENCE)
+    assert rests(driver, PATIENCE)
     assert log.seen == []
     driver.open()
     full.clear()

@@ -13,7 +13,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import Packet
 from exop.runtime.dataflow.metrics import Tally
 from exop.runtime.drivers.worker import Worker
-from tests.rig import PATIENCE, eventually, threads_leave
+from tests.rig import PATIENCE, eventually, rests, threads_leave
 from tests.runtime.rig import Log, driven, finished, joined
 
 
@@ -303,7 +303,7 @@ def test_a_worker_that_holds_items_parks_and_empties_its_queue_at_once(waiting):
     held(1)
     worker = queue.worker
     worker.close()
-    assert worker.wait_parked(PATIENCE)
+    assert rests(worker, PATIENCE)
     worker.draining = True
     worker.open()
     eventually(lambda: batches == [[1]])

@@ -8,7 +8,7 @@ import pytest
 from exop.runtime.dataflow.entry import Entry, InFlight, Unwind
 from exop.runtime.drivers import base
 from exop.runtime.drivers.base import Driver, Halted, acting_as, current_driver
-from tests.rig import PATIENCE, Gate, eventually, threads_leave
+from tests.rig import PATIENCE, Gate, eventually, rests, threads_leave
 from tests.runtime.rig import Log, Runs, driven, finished
 
 
@@ -63,7 +63,7 @@ def test_a_driver_parks_only_between_two_items():
     def park(stepper):
         for _ in range(100):
             stepper.driver.close()
-            if not stepper.driver.wait_parked(PATIENCE):
+            if not rests(stepper.driver, PATIENCE):
                 seen.append("it did not park")
             if stepper.inside:
                 seen.append("it was inside of an item")
@@ -87,7 +87,7 @@ def test_it_goes_on_when_as_many_have_opened_as_have_closed():
     with Stepper() as stepper:
         stepper.driver.close()
         stepper.driver.close()
-        assert stepper.driver.wait_parked(PATIENCE)
+        assert rests(stepper.driver, PATIENCE)
         stepper.driver.open()
         before = stepper.steps
         assert stepper.driver.closed
@@ -107,9 +107,9 @@ def test_waiting_for_a_driver_that_does_not_come_ends_in_time():
     driver = driven(work)
     gate.somebody_waits()
     driver.close()
-    assert not driver.wait_parked(0.01)
+    assert not rests(driver, 0.01)
     gate.open()
-    assert driver.wait_parked(PATIENCE)
+    assert rests(driver, PATIENCE)
     finished(driver)
 
 
@@ -149,7 +149,7 @@ def test_a_driver_that_holds_is_parked_meanwhile_and_continues_when_it_can():
     driver = driven(work)
     eventually(lambda: driver.held_by == "a place")
     driver.close()
-    assert driver.wait_parked(PATIENCE)
+    assert rests(driver, PATIENCE)
     ready.append(True)
     driver.wake()
     assert driver.held_by == "a place"
@@ -176,7 +176,7 @@ def test_a_driver_that_holds_never_moves_while_it_is_parked():
     def park():
         while driver.alive:
             driver.close()
-            driver.wait_parked(PATIENCE)
+            rests(driver, PATIENCE)
             parked.append(1)
             if driver.busy and driver.held_by is None and driver.alive:
                 wrong.append("busy though parked")
@@ -249,7 +249,7 @@ def test_a_closed_driver_can_be_halted():
     """Taking an application away does not wait for those who have parked it."""
     with Stepper() as stepper:
         stepper.driver.close()
-        assert stepper.driver.wait_parked(PATIENCE)
+        assert rests(stepper.driver, PATIENCE)
         stepper.driver.halt()
         assert stepper.driver.join(PATIENCE)
 
@@ -268,7 +268,7 @@ def test_a_crash_is_kept_and_waiting_threads_are_woken():
     assert driver.join(PATIENCE)
     assert isinstance(driver.crash, RuntimeError)
     assert isinstance(told[-1], RuntimeError)
-    assert driver.wait_parked(PATIENCE)
+    assert rests(driver, PATIENCE)
 
 
 def test_a_slet_that_calls_exit_is_a_crash_too():

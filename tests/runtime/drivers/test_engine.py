@@ -13,7 +13,7 @@ from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.lifecycle import Event, State
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, Takes, collector, eventually, line, parked, threads_leave
+from tests.rig import PATIENCE, Gate, Takes, collector, eventually, line, parked, rests, threads_leave
 
 
 class Engine(Slet, own_driver=True):
@@ -352,7 +352,7 @@ def test_a_suspended_engine_pushes_nothing(rig):
     eventually(lambda: seen)
     engine = deployment.components["engine"]
     engine.on(Event.SUSPEND)
-    assert engine.driver.wait_parked(PATIENCE)
+    assert rests(engine.driver, PATIENCE)
     before = len(seen)
     engine.resume()
     eventually(lambda: len(seen) > before)

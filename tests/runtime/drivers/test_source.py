@@ -13,7 +13,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, source_of, threads_leave
+from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, rests, source_of, threads_leave
 from tests.runtime.rig import Log, finished
 
 
@@ -79,7 +79,7 @@ def test_a_source_that_has_not_begun_can_be_parked():
         driver = source(iterate, log)
         driver.start()
         driver.close()
-        assert driver.wait_parked(PATIENCE)
+        assert rests(driver, PATIENCE)
         gate.open()
         driver.open()
         finished(driver)
@@ -97,7 +97,7 @@ def test_it_pushes_by_the_way_there_is_when_it_is_opened():
     driver.start()
     gate.somebody_waits()
     driver.close()
-    assert driver.wait_parked(PATIENCE)
+    assert rests(driver, PATIENCE)
     driver.entry = after.entry
     driver.open()
     gate.open()
@@ -290,9 +290,9 @@ def test_a_slet_that_pulls_is_not_parked_in_the_middle_of_an_item(rig):
     gate.somebody_waits()
     driver = deployment.components["slow"].driver
     driver.close()
-    assert not driver.wait_parked(0.01)
+    assert not rests(driver, 0.01)
     gate.open()
-    assert driver.wait_parked(PATIENCE)
+    assert rests(driver, PATIENCE)
     assert not inside.is_set()
     driver.open()
     assert deployment.wait(PATIENCE)

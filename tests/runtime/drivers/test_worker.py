@@ -12,7 +12,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import InFlight, Unwind
 from exop.runtime.drivers import worker as pools
 from exop.runtime.drivers.worker import POOL, TURN, Pool, Worker
-from tests.rig import PATIENCE, Gate, eventually, threads_leave
+from tests.rig import PATIENCE, Gate, eventually, rests, threads_leave
 from tests.runtime.rig import Log, joined
 
 
@@ -191,7 +191,7 @@ def test_an_idle_worker_is_closed_and_opened_without_a_thread(serving):
     turns = []
     worker.watch(lambda: turns.append(True))
     worker.close()
-    assert worker.wait_parked(0)
+    assert rests(worker, 0)
     worker.open()
     assert not worker.scheduled
     assert not turns
@@ -212,7 +212,7 @@ def test_a_busy_worker_that_is_closed_gives_its_thread_back(serving):
     eventually(lambda: log.seen)
     worker.close()
     gate.open()
-    assert worker.wait_parked(PATIENCE)
+    assert rests(worker, PATIENCE)
     eventually(lambda: not worker.scheduled)
     assert log.seen == [0]
     _, other, others = serving(pool=pool)
@@ -269,7 +269,7 @@ def test_workers_wait_for_room_without_a_thread(serving):
     eventually(lambda: len(pool._threads) <= 3)
     for one in row[1:]:
         one.close()
-        assert one.wait_parked(0)
+        assert rests(one, 0)
         one.open()
     gate.open()
     eventually(lambda: log.seen == list(range(100)))
@@ -296,7 +296,7 @@ def test_workers_of_suspended_slets_wait_without_a_thread(serving):
     eventually(lambda: len(pool._threads) <= 2)
     for worker in workers:
         worker.close()
-        assert worker.wait_parked(0)
+        assert rests(worker, 0)
         worker.open()
     resumed.append(True)
     for worker in workers:
@@ -330,7 +330,7 @@ def test_a_thread_that_cannot_be_started_is_tried_again(serving, threads):
     threads.append("can't start new thread")
     _, entry, log = serving(pool=pool)
     entry.push(1)
-    eventually(lambda: pool._running == 0)  # the slot of the one that hangs is taken
+    eventually(lambda: not pool._counted)  # the slot of the one that hangs is taken
     entry.push(2)
     assert log.seen == []
     threads.clear()

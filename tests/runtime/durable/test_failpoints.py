@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from exop.runtime.durable.failpoints import FAILPOINTS, failpoint
+from bench.kills import FAILPOINTS
+from exop.runtime.durable.failpoints import failpoint
 
 ROOT = Path(__file__).parents[3]
 TWICE = "from exop.runtime.durable.failpoints import failpoint as f; f('change-made'); print(1, flush=True); "

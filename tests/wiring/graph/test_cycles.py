@@ -67,7 +67,7 @@ def test_a_worker_that_is_taken_off_its_thread_before_it_sends_the_end(rig, monk
         todo = found(self)
         if todo is not None and not asked:
             asked.append(current_driver())
-            current_driver().yield_soon()
+            current_driver().yields = current_driver().attention = True
         return todo
 
     monkeypatch.setattr(EndOfCycle, "__call__", ask)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from exop.engine.event_time import MICROSECONDS, EventTime
 from exop.engine.feed import ROW, Feed
+from exop.engine.pull import MICROSECONDS, EventTime
 
 from ..feed.native import NativeFeed, register
 from .types import NoSuchType, spark_type

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import floor, inf, nextafter
 from typing import Final
 
-from exop.engine.event_time import EventTime
+from exop.engine.pull import EventTime
 
 #: Added to the number of a window: Spark expects positive numbers, also for times before 0.
 OFFSET: Final = 1 << 42

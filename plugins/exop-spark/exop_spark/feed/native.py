@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from exop import Tie
-from exop.engine.event_time import EventTime
 from exop.engine.feed import Feed
-from exop.engine.progress import BEGINNING, InputPosition
+from exop.engine.pull import BEGINNING, EventTime, InputPosition
 from exop.engine.trigger import BatchTrigger
 from exop.safe_repr import error_text
 
@@ -332,7 +331,7 @@ class NativeFeed(Feed):
         if moments:
             mark, moment = mark + 1, max(moments)
             self._moments = deque(one for one in self._moments if not _covers(at, one[0]))
-            self._trigger.poll_again()  # windows close in the micro-batch after the one with the mark
+            self._trigger.poll_again = True  # windows close in the micro-batch after the one with the mark
         return {"at": at, "mark": mark, "moment": moment}
 
     def _trim(self) -> None:
@@ -359,7 +358,7 @@ class NativeFeed(Feed):
             except Exception as error:  # noqa: BLE001 - the next question of the engine raises it, which ends the query
                 with self._lock:
                     self._failure = SparkError(f"port {self.port!r}: the channel cannot be read: {error_text(error)}")
-                    self._trigger.poll_again()
+                    self._trigger.poll_again = True
                     self._lock.notify_all()
                 return
             with self._lock:

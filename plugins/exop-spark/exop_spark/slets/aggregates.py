@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from exop import OutputPort, Tie
 from exop.engine import EngineState
-from exop.engine.aggregate import aggregate_ports, aggregate_restores, aggregation_of
+from exop.engine.slet import aggregate_ports, aggregate_restores, aggregation_of
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.spec import Setting, SletSpec
 

@@ -20,8 +20,7 @@ from exop import EndOfStream, Punctuation
 from exop.engine import EngineState
 from exop.engine.aggregation import FIRST, FORM, ROWS, VERSION, WINDOW, Accumulator, Aggregation
 from exop.engine.feed import ROW, Feed
-from exop.engine.progress import InputPosition, QueryProgress
-from exop.engine.pull import PullEngine, Punctuate
+from exop.engine.pull import InputPosition, PullEngine, Punctuate, QueryProgress
 from exop.engine.pull_slet import PullSlet
 from exop.errors import EngineError, SettingError, StoredStateError
 

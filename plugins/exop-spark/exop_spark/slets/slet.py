@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from exop import EndOfStream, OutputPort, Punctuation, Tie
 from exop.engine.feed import Feed
-from exop.engine.progress import QueryProgress
-from exop.engine.pull import PullEngine
+from exop.engine.pull import PullEngine, QueryProgress
 from exop.engine.pull_slet import PullSlet
 from exop.errors import EngineError, WiringError
 from exop.model.slets.ports import PortType

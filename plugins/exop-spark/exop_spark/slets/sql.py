@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from exop import OutputPort, Tie
-from exop.engine.event_time import EventTime
-from exop.engine.tables import accepted, texts_by_input
+from exop.engine.pull import EventTime
+from exop.engine.slet import accepted, texts_by_input
 from exop.errors import SettingError, SletError
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.slet import spec_of

@@ -9,8 +9,7 @@ from exop_spark.feed import native_source
 from exop_spark.feed.native import NativeFeed
 
 from exop import Tie
-from exop.engine.event_time import EventTime
-from exop.engine.progress import InputPosition
+from exop.engine.pull import EventTime, InputPosition
 from exop.engine.trigger import BatchTrigger
 from exop.model.slets.tie import Committed
 from tests.rig import eventually

@@ -11,8 +11,8 @@ from exop_spark.slets import groups, slet
 
 from exop import Punctuation, Tie
 from exop.engine import EngineState
-from exop.engine.aggregate import aggregation_of
-from exop.engine.progress import QueryProgress
+from exop.engine.pull import QueryProgress
+from exop.engine.slet import aggregation_of
 from exop.errors import EngineError
 from exop.runtime.durable.engine_journal import EngineJournal
 

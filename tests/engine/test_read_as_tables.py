@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from exop.engine.tables import accepted, texts_by_input
+from exop.engine.slet import accepted, texts_by_input
 from exop.errors import SettingError
 from exop.model.slets.ports import PortType
 
