@@ -131,6 +131,16 @@ class MementoError(PlanError):
     defaults: ClassVar[Mapping[str, Any]] = {"cure": "give the new memento a `@classmethod def upgrade(cls, old)`, or "}
 
 
+class HomeLost(PlanError):
+    """The home of an application has returned without it: `home`, `application`, and the `host` of a part of it."""
+
+    template = (
+        "{home}, the home of {application}, has returned without it; start it again with its state directory; if that "
+        "is gone, or it had none, `exop adopt {application} --on {host}` makes {host} the home, where what ran at "
+        "{home} begins anew"
+    )
+
+
 class NotRebuildable(PlanError):
     """The state of the new slet cannot be rebuilt from a log: `node`, `problem`, `cure`."""
 

@@ -89,7 +89,7 @@ class Platform(Management[Plan]):
         self.wiring = WiringController(self.registry, self.components)
         self._applications = Applications(self.name, self.catalog, self.wiring)
         parts = (self.name, self._applications, self.catalog, self._start_again)
-        here = Fragments(*parts, links=lambda: self.remoting.peers, read=self._read_mesh)
+        here = Fragments(*parts, links=lambda: (self._remoting or self.remoting).peers, read=self._read_mesh)
         self._hosts = Federation(
             here,
             archives=lambda bundle: self.bundles.archives(bundle),  # noqa: PLW0108 (there are no bundles so far)

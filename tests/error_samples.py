@@ -34,6 +34,13 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
             "read it again with platform.mesh('lr') and repeat the edit, or give the `exop` command again"
         ),
     ),
+    "HomeLost": (
+        {"home": "a", "application": "lr", "host": "b"},
+        (
+            "a, the home of lr, has returned without it; start it again with its state directory; if that is gone, or "
+            "it had none, `exop adopt lr --on b` makes b the home, where what ran at a begins anew"
+        ),
+    ),
     "StillOpening": (
         {"application": "lr", "host": "edge-1", "opened": 4, "total": 5, "waiting": ", tolls since 12 s"},
         (

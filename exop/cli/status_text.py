@@ -67,7 +67,9 @@ def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:
 
 
 def host_lines(status: Facts) -> Iterator[str]:
-    """Yield a line for each host of an application that does not answer for its fragment."""
+    """Yield a line for each host of an application that does not answer for its fragment, and for a lost home."""
+    if "problem" in status:
+        yield f"{status['name']}: {status['problem']}"
     for host, one in status.get("hosts", {}).items():
         if "nodes" not in one:
             where = f"the host {host} cannot be reached: " if one["state"] == "unreachable" else ""

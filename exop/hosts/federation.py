@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from exop.errors import (
     ComponentFailed,
     ExopError,
+    HomeLost,
     LastCheckpointFailed,
     PeerRefused,
     PeerUnreachable,
@@ -63,8 +64,7 @@ class Federation:
         self.exchange = Exchange(here.name, self)
         self._local, self._links = here.running, here.links
         self._home = Home(here, self.exchange, archives, digest)
-        self.homes, self.accept_loss = self._home.homes, self._home.accept_loss
-        self._news = self._home.news
+        self.homes, self.accept_loss, self._news = self._home.homes, self._home.accept_loss, self._home.news
         self._sent: dict[str, tuple[messages.Report, float]] = {}
         self._sent_removal: dict[str, float] = {}
         self._journal: Journal | None = None
@@ -128,8 +128,7 @@ class Federation:
 
     def in_doubt(self, application: str) -> str | None:
         """Return the plan whose outcome is not known here; the fragment is held, or not started, until then."""
-        machines = self.exchange.machines.get(application)
-        return machines.member.in_doubt if machines is not None else None
+        return None if (found := self.exchange.machines.get(application)) is None else found.member.in_doubt
 
     def close(self) -> None:
         """Stop taking part."""
@@ -166,6 +165,8 @@ class Federation:
                 more |= {"state": "in doubt", "plan": doubt, "home": doubt.rpartition("@")[2]}
                 if application not in self._local.deployed:
                     return no_status(application) | more
+            elif isinstance(lost := self.exchange.refusals.get((more.get("home", ""), application)), HomeLost):
+                more |= {"state": "home lost", "problem": str(lost)}
             return here(application) | more
         return found.status(self._home.answers(found, application, here, "status"), self.name)
 
@@ -353,6 +354,8 @@ class Federation:
         from exop.hosts.journal import decode_message
 
         name, known = type(message := decode_message(data)).__name__, self.here.known.get(application)
+        if isinstance(message, messages.Report) and not message.gone:
+            self._home.check_leads(application, peer)
         if not leads and isinstance(message, (messages.Propose, messages.Proceed, messages.Finish, messages.Remove)):
             raise PeerRefused(address=self.name, problem=f"{name} on {application} needs the role operate")
         if not leads and known is None and application not in self.homes:
@@ -437,9 +440,8 @@ class Federation:
             elif report.plan == found.hosts.get(report.sender):
                 found.reports[report.sender] = report
                 led = any(one is found for one, _ in list(self._home.pending.values()))  # a change may add what runs on
-                reports = [found.reports.get(host) for host in found.hosts]
-                over = all(one is not None and one.ended for one in reports) and not led
-                found.finished = found.finished or over
+                reports = map(found.reports.get, found.hosts)
+                found.finished |= not led and all(one is not None and one.ended for one in reports)
             self._news.notify_all()
         if found.finished and report.sender in found.hosts and not report.finished:
             self.exchange.send(report.sender, application, messages.Finish(self.name))

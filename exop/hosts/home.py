@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
+from exop.errors import ExopError, HomeLost, PlanError, RemotingError, StaleMesh, UnknownName
 from exop.hosts.fragment import Fragments, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline
@@ -149,6 +149,11 @@ class Home:
             self._applications.get(application)  # raises it
         return found if found is not None and found.hosts else None
 
+    def check_leads(self, application: str, host: str) -> None:
+        """Raise `HomeLost` if this platform, the home of a fragment on a *host*, has lost the application."""
+        if (found := self.homes.get(application)) is None or not (found.hosts or found.leaving):
+            raise HomeLost(home=self.name, application=application, host=host)
+
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
         """Check a change of a whole mesh, and plan it."""
         kinds = self._catalog.kinds
@@ -243,8 +248,9 @@ class Home:
                 while not (gone := self._accepted(one, application)) and waits and time.monotonic() < until:
                     time.sleep(0.05)
                 accepted += [one.outbox] if gone else []
-        if not lost and not accepted:
-            raise PlanError(f"no host and no connector of {application} has lost anything: there is nothing to accept")
+            if not lost and not accepted:
+                problem = f"no host and no connector of {application} has lost anything: there is nothing to accept"
+                raise PlanError(problem)
         return lost + accepted
 
     def _has_lost(self, host: str, application: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -161,6 +162,24 @@ def read_revoked(path: Path, authority: x509.Certificate) -> frozenset[int]:
     if not found.is_signature_valid(key):
         raise problem_at(path, f"it is not signed by the authority in {CA}", "copy both files again")
     return frozenset(one.serial_number for one in found)
+
+
+def newest_revoked(folder: Path, authority: x509.Certificate, known: dict[int, frozenset[int]]) -> frozenset[int]:
+    """Return the numbers in the list of an identity; raises `IdentityError` if it takes back what one before it had.
+
+    *known* has the numbers in the last list, by authority; the folder keeps that list over a restart, if it can.
+    """
+    number = authority.serial_number
+    path, seen = folder / REVOKED, folder / f"revoked-{number:x}.seen"
+    revoked, before = read_revoked(path, authority), known.get(number, frozenset())
+    if (before := before | (read_revoked(seen, authority) if seen.exists() else frozenset())) - revoked:
+        cure = f"copy the newest list; to take a revocation back, remove {seen.name}, and start the platform again"
+        raise problem_at(path, "it is older than a list that was in force", cure)
+    known[number] = revoked
+    if revoked != before:
+        with suppress(IdentityError):
+            _write(seen, read(path))
+    return revoked
 
 
 def name_of(certificate: x509.Certificate) -> str:

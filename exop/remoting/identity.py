@@ -80,6 +80,7 @@ class Identity:
         self._clock = clock
         self._lock = threading.Lock()
         self._warned = 0.0
+        self._revoked: dict[int, frozenset[int]] = {}
         self._seen = self._stamps()
         self._files = self._read()
         self.warn()
@@ -121,14 +122,14 @@ class Identity:
 
     def _read(self) -> Files:
         # Imported lazily: only platforms with an identity need the library cryptography.
-        from exop.remoting.authority import CA, REVOKED, name_of, problem_at, read_certificate, read_revoked
+        from exop.remoting.authority import CA, name_of, newest_revoked, problem_at, read_certificate
 
         key, now = self._key(), self._clock()
         certificate, authority = read_certificate(path := key.with_suffix(".pem")), read_certificate(self.folder / CA)
         own = PeerCertificate(
             name_of(certificate), certificate.serial_number, certificate.not_valid_after_utc.timestamp()
         )
-        revoked = read_revoked(self.folder / REVOKED, authority)
+        revoked = newest_revoked(self.folder, authority, self._revoked)
         again = f"issue a new one: `exop certs issue {own.name}"
         try:
             certificate.verify_directly_issued_by(authority)

@@ -36,6 +36,10 @@ Record: TypeAlias = Callable[[str, str, str, int], None]
 _Refusal: TypeAlias = tuple[str, str, str]
 #: Seconds between two records of refusals of one kind; those between are counted.
 _RECORD_INTERVAL: Final = 1.0
+#: Seconds between two lines of the log on refusals of one caller for one reason; those between are counted.
+_LOG_INTERVAL: Final = 60.0
+#: The reasons of refusals that are told apart by it.
+_REASONS: Final = 100
 #: Seconds after which the connections of revoked, expired and unknown peers are looked for again.
 _WATCH_INTERVAL: Final = 3.0
 #: Seconds for which the file is not looked at again.
@@ -119,6 +123,8 @@ class AccessControl:
         self._lock = threading.Lock()
         self._recorded: dict[_Refusal, float] = {}
         self._pending: dict[_Refusal, tuple[str, str, int]] = {}
+        # By operation, platform and reason: when the last line was logged, and the number of refusals since.
+        self._logged: dict[_Refusal, tuple[float, int]] = {}
 
     def status(self) -> dict[str, Any]:
         """Return the identity and the policy as plain data, each with the `problem` of newer files, if any."""
@@ -134,7 +140,6 @@ class AccessControl:
     def role(self, peer: Peer) -> Role | None:
         """Return the role of a peer; raises `PeerRefused` for one that may not be connected."""
         if problem := self.objection(peer):
-            self.refused("", "connect", problem, str(peer))
             raise PeerRefused(address=peer.address, problem=problem)
         if peer.certificate is None or self.policy is None:
             return "admin"
@@ -213,13 +218,19 @@ class AccessControl:
 
     def _record_pending(self, kinds: Sequence[_Refusal]) -> None:
         for kind in kinds:
-            application, operation, _ = kind
+            application, operation, name = kind
             with self._lock:
                 problem, caller, times = self._pending.pop(kind, ("", "", 0))
                 self._recorded[kind] = self._clock()
             if times:
-                if operation != "connect":  # the server logs the connections that it refuses
-                    facts = {"caller": caller, "operation": operation, "times": times, "reason": problem}
+                key, now = (operation, name, problem), self._clock()
+                with self._lock:
+                    at, before = self._logged.pop(key, (-math.inf, 0))
+                    self._logged[key] = (now, 0) if now - at >= _LOG_INTERVAL else (at, before + times)
+                    for old in [*self._logged][:-_REASONS]:
+                        del self._logged[old]
+                if now - at >= _LOG_INTERVAL:
+                    facts = {"caller": caller, "operation": operation, "times": before + times, "reason": problem}
                     logger("exop.remoting").warning("refused", **facts)
                 token = CALLER.set(caller)
                 try:

@@ -25,6 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 MOST: Final = 1000
 #: The name under which operations on the platform as a whole are stored, such as those on bundles.
 PLATFORM: Final = ""
+#: The outcome of an operation that goes on, and what it means when the process that carried it out has ended.
+UNDER_WAY, CUT_OFF = "under way", "cut off when the platform ended: carried out if the mesh has a later revision"
 #: The number of characters of an error that are stored.
 _LENGTH: Final = 2000
 #: The peer for which a thread carries out an operation, such as `platform edge-1 (ADDRESS)`; empty for the platform's
@@ -48,12 +50,14 @@ class History:
         self.store: Store | None = None
         self._known = known
         self._counting = threading.Lock()
+        self._process = os.urandom(8).hex()
         self._kept: defaultdict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=MOST))
 
     @contextmanager
     def recorded(self, application: str, what: str, *, new: bool = False, **facts: Any) -> Iterator[None]:
         """Record an operation with its outcome when the block ends; an operation inside another one is not recorded.
 
+        In a state directory, the entry is there from the beginning: a process that is killed leaves what it was doing.
         For an application that the platform does not have, only an operation that creates it (*new*) is recorded.
         An error of the user's code, or an interrupt, is an outcome like any other.
         """
@@ -61,6 +65,11 @@ class History:
             yield
             return
         entry = {"application": application, "what": what, **_caller(), **facts}
+        entry |= {"outcome": UNDER_WAY, "process": self._process}
+        number = None
+        if self.store is not None and what != "start":
+            with self._problems_logged():
+                number = self._put(entry)
         token = _ENTRY.set(entry)
         try:
             yield
@@ -70,7 +79,7 @@ class History:
             raise
         finally:
             _ENTRY.reset(token)
-            self._keep(entry)
+            self._keep(entry, number)
 
     def told(self, **facts: Any) -> None:
         """Add facts to the entry of the current operation."""
@@ -147,7 +156,7 @@ class History:
 
     def of(self, application: str) -> list[dict[str, Any]]:
         """Return the entries of an application, the oldest first, each with its `number` and without `undo`."""
-        return shown(self._rows(application))
+        return shown(self._rows(application), self._process)
 
     def reverse(self, mesh: Mesh, number: int) -> tuple[str, list[str]]:
         """Return the topology of *mesh* with the nodes and channels of a change as they were before this change.
@@ -166,6 +175,8 @@ class History:
                 why = "does not exist"
             elif self.store is None and entry.get("from"):
                 why = "has no former mesh: a platform keeps former meshes only in a state directory (--state DIR)"
+            elif entry["outcome"] == UNDER_WAY:
+                why = f"({entry['what']}) was cut off, or goes on, and has no former mesh; make the change back by hand"
             else:
                 why = f"({entry['what']}) has not changed a running mesh, so there is nothing to take back"
             raise PlanError(f"the entry {number} of {mesh.name} {why}; see `exop history {mesh.name}`")
@@ -177,7 +188,7 @@ class History:
                 notes.append(f"the later change {later} of {names} is undone as well")
         return "\n".join(text for text in (texts | entry["undo"]).values() if text), notes
 
-    def _keep(self, entry: dict[str, Any]) -> None:
+    def _keep(self, entry: dict[str, Any], number: int | None = None) -> None:
         name = entry["application"]
         if (recorded := _RECORDED.get()) is not None:
             recorded.append(entry["what"])
@@ -187,15 +198,16 @@ class History:
                 last = self.of(name)[-1:]
                 if last and all(last[0][fact] == entry[fact] for fact in ("what", "outcome")):
                     return
-            self._put(entry)
+            self._put(entry, number)
 
-    def _put(self, entry: dict[str, Any], number: int | None = None) -> None:
-        """Store a new entry, or entry *number* after a change. In memory the entry itself was changed."""
+    def _put(self, entry: dict[str, Any], number: int | None = None) -> int | None:
+        """Store a new entry, or entry *number* after a change; return its number. In memory the entry was changed."""
         name = entry["application"]
         if self.store is not None:
-            self.store.record(name, entry, MOST, number)
-        elif number is None and (name == PLATFORM or name in self._known):  # the application exists
+            return self.store.record(name, entry, MOST, number)
+        if number is None and (name == PLATFORM or name in self._known):  # the application exists
             self._kept[name].append(entry)
+        return None
 
     @contextmanager
     def _problems_logged(self) -> Iterator[None]:
@@ -216,9 +228,12 @@ def calling_platform() -> str:
     return name.partition(" (")[0].partition(", user ")[0] if kind == "platform" else ""
 
 
-def shown(rows: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entries with their numbers and without `undo`."""
-    return [{"number": number, **{k: v for k, v in row.items() if k != "undo"}} for number, row in rows.items()]
+def shown(rows: Mapping[int, dict[str, Any]], process: str = "") -> list[dict[str, Any]]:
+    """Return the entries with their numbers and without `undo`; only what this *process* does is still under way."""
+    for row in rows.values():
+        row["outcome"] = CUT_OFF if row["outcome"] == UNDER_WAY and row["process"] != process else row["outcome"]
+    hidden = ("undo", "process")
+    return [{"number": number, **{k: v for k, v in row.items() if k not in hidden}} for number, row in rows.items()]
 
 
 def _told(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from exop import Application, Platform
 from exop.cli.commands.hosting import peers_text
+from exop.cli.status_text import attention_lines
 from exop.errors import PlanError
 from exop.hosts import home
 from exop.model.meshes.mesh import Mesh
@@ -71,6 +72,7 @@ def test_a_fragment_begins_anew_on_a_host_that_has_lost_it():
         assert hosts.a.status("app")["state"] == "running"
         with pytest.raises(PlanError, match="no connector of app has lost anything"):
             hosts.a.accept_loss("app")
+        assert "nothing to accept" in hosts.a.history("app")[-1]["outcome"]
         with pytest.raises(PlanError, match="'b' is not the home of an application 'app'"):
             hosts.b.accept_loss("app")
 
@@ -97,12 +99,30 @@ def test_a_home_that_has_lost_its_state_is_replaced():
         hosts.a = stack.enter_context(platform("a"))
         hosts.a.remoting.connect("inproc:b")
         assert hosts.b.remoting.peers["a"].wait_until(connected=True, timeout=PATIENCE)
+        eventually(lambda: hosts.b.status("app")["state"] == "home lost", "the state of the fragment")
+        cure = "`exop adopt app --on b` makes b the home, where what ran at a begins anew"
+        (line,) = (line for line in attention_lines(hosts.b.status("app")) if "has returned without it" in line)
+        assert cure in line
         with pytest.raises(PlanError, match="`exop adopt app --on b` makes b the home"):
             hosts.a.apply(there_and_back())
         assert hosts.b.adopt("app") == 2
         seen = total(hosts.b).number
         eventually(lambda: total(hosts.b).number != seen, "items of the new source")
         assert hosts.b.status("app")["state"] == "running"
+
+
+def test_a_home_that_was_started_without_its_state_directory(tmp_path: Path):
+    """The state of its fragments says so, until it is started with the directory: the first cure."""
+    with ExitStack() as stack:
+        hosts = Hosts(stack, tmp_path)
+        for state, told in ((None, "home lost"), (tmp_path / "a", "running")):
+            hosts.a.close()
+            hosts.a = stack.enter_context(platform("a", **({} if state is None else {"state": state})))
+            hosts.a.remoting.connect("inproc:b")
+            eventually(lambda told=told: hosts.b.status("app")["state"] == told, "the state of the fragment")
+        assert hosts.a.accept_loss("app") == ["numbers.to.b", "check.to.a"]
+        seen = total(hosts.a, "back").number
+        eventually(lambda: total(hosts.a, "back").number > seen + 100, "items")
 
 
 def test_connectors_that_have_lost_their_state(tmp_path: Path):

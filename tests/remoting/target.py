@@ -169,6 +169,11 @@ class Held:
 
     def __init__(self) -> None:
         self.kept: list[object] = []
+        self.run = ""
+
+    def objection(self, peer: Peer, kind: str) -> str:
+        """Object to nobody."""
+        return ""
 
     def on_reverse(self, client: ControlClient, peer: Peer) -> None:
         """Keep the client."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
@@ -130,6 +131,27 @@ def test_a_role_that_is_taken_away_from_a_connected_peer(home):
         home.access.watch(home.server.hang_up, Once())
         with pytest.raises(PeerRefused, match="gives operator no rights"):
             client.call("status")
+
+
+def test_refused_connections_are_told_once_a_minute(home, monkeypatch):
+    """The history counts them by caller; the log has one line per caller and reason, with those since the last one."""
+    warning = Mock()
+    monkeypatch.setattr("exop.remoting.policy.logger", lambda name: Mock(warning=warning))
+    stranger, edge = home.client("stranger"), Identity(issue(home.certs, "watcher"))
+    for _ in range(3):
+        with pytest.raises(PeerRefused, match=r"add a section \[peers.stranger\]"):
+            stranger.call("applications")
+    with pytest.raises(PeerRefused, match="your certificate is that of 'watcher', not of 'home'"):
+        ControlClient(home.server.uris[0], identity=edge, name="home").call("applications")
+    wait_until(lambda: sum(one[1] for one in home.recorded()) == 4)
+    told = [("connect", 3, "platform stranger (127.0.0.1"), ("connect", 1, "platform watcher (127.0.0.1")]
+    assert home.recorded() == told
+    home.now += 100.0
+    with pytest.raises(PeerRefused):
+        stranger.call("applications")
+    wait_until(lambda: home.recorded()[0][1] == 4)
+    lines = sorted((one.kwargs["caller"].split()[1], one.kwargs["times"]) for one in warning.mock_calls)
+    assert lines == [("stranger", 1), ("stranger", 3), ("watcher", 1)]
 
 
 class Once:

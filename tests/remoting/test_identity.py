@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import ssl
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -141,6 +144,48 @@ def test_a_revocation_remains_when_its_record_is_deleted(authority):
     issue(authority, "other")
     revoke(authority, "other")
     assert "is revoked" in explain(handshake(home.files().server, client).server_error)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_an_older_list_takes_no_revocation_back(authority, monkeypatch, writable):
+    """While the process runs, and after a restart if the folder can be written; the cures of the refusal both work."""
+    home, edge = (Identity(issue(authority, name)) for name in ("home", "edge"))
+    client, path = edge.files().client, authority / "home" / "revoked.pem"
+    older = path.read_bytes()
+    revoke(authority, "edge")
+    newest = path.read_bytes()
+    if not writable:
+        monkeypatch.setattr("exop.remoting.authority._write", Mock(side_effect=IdentityError("read-only")))
+    assert home.files().revoked
+    path.write_bytes(older)
+    assert "is revoked" in explain(handshake(home.files().server, client).server_error)
+    told = r"older than a list that was in force; copy the newest list; .* remove (revoked-\w+.seen), and start"
+    assert re.search(told, home.problem)
+    if writable:
+        with pytest.raises(IdentityError, match=told) as problem:
+            Identity(authority / "home")
+        path.write_bytes(newest)
+        assert Identity(authority / "home").files().revoked
+        path.write_bytes(older)
+        (authority / "home" / re.search(told, str(problem.value))[1]).unlink()
+    assert between(Identity(authority / "home"), edge).server_error is None
+    path.write_bytes(newest)
+    assert home.files().revoked
+    assert home.problem == ""
+
+
+def test_another_authority_has_a_list_of_its_own(authority, tmp_path):
+    """The revocations of the former one do not concern its certificates."""
+    issue(authority, "edge")
+    home = Identity(issue(authority, "home"))
+    revoke(authority, "edge")
+    assert home.files().revoked
+    create_authority(tmp_path / "new")
+    for file in issue(tmp_path / "new", "home").iterdir():
+        shutil.copy(file, authority / "home" / file.name)
+    assert not home.files().revoked
+    assert home.problem == ""
+    assert not Identity(authority / "home").files().revoked
 
 
 def test_sessions_are_not_resumed(authority):

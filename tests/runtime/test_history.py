@@ -2,19 +2,23 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from exop import Application, Platform, connect
 from exop.cli import main
-from exop.errors import ExopError, LifecycleError, PeerRefused, PlanError, UnknownName
+from exop.errors import ExopError, LifecycleError, PeerRefused, PlanError, StateError, UnknownName
 from exop.remoting import ControlClient, ControlServer, operation, operations
 from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.api.service import ManagementService
 from exop.runtime import history
+from exop.runtime.durable.store import read_history
+from exop.runtime.history import shown
 from exop.stock.slets import WriteLines, count_up, pass_on
 from tests.bundle.folders import SLETS, manifest, write
 
@@ -135,6 +139,40 @@ def test_a_start_that_fails_again_and_again_has_one_entry() -> None:
         with pytest.raises(ExopError), kept.recorded("numbers", "start"):
             raise ExopError(problem)
     assert [one["outcome"] for one in kept.of("numbers")] == [f"ExopError: no {n}" for n in ("slet", "file", "slet")]
+
+
+def test_a_process_that_is_killed_leaves_what_it_was_doing(platform: Platform, tmp_path: Path) -> None:
+    """An operation is `under way`; after a kill it is `cut off`, in the next process and without one."""
+    with platform._applications.history.recorded("numbers", "change"):
+        assert told(platform, "what", "outcome")[-1] == ("change", "under way")
+        shutil.copytree(tmp_path / "state", tmp_path / "killed", ignore=shutil.ignore_patterns("*.sock"))
+    assert told(platform, "what", "outcome")[1:] == [("change", "done")]
+    cut = "cut off when the platform ended: carried out if the mesh has a later revision"
+    assert shown(read_history(tmp_path / "killed", "numbers"))[-1]["outcome"] == cut
+    with Platform(state=tmp_path / "killed", name="there") as again:
+        assert told(again, "what", "outcome")[1:] == [("change", cut), ("start", "done")]
+        with pytest.raises(PlanError, match=r"the entry 2 of numbers \(change\) was cut off"):
+            again.plan_reverse("numbers", 2)
+
+
+def test_an_entry_that_is_begun_while_the_disk_is_full(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written once, with its outcome, when there is room; so is the outcome of one that was begun before."""
+    store = platform._applications.store
+    assert store is not None
+    kept, full = platform._applications.history, Mock(side_effect=StateError("the disk is full"))
+    with kept.recorded("numbers", "early"):
+        monkeypatch.setattr(store.database, "transaction", full)
+        with kept.recorded("never", "none"):
+            pass
+        kept.noted("numbers", "between")
+    with kept.recorded("numbers", "late"):
+        assert told(platform, "what", "outcome")[-1] == ("late", "under way")
+        kept.refused("numbers", "read", "not permitted")
+    expected = [("early", "done"), ("between", "done"), ("late", "done"), ("read", "refused")]
+    assert told(platform, "what", "outcome")[1:] == expected
+    monkeypatch.undo()
+    platform.end("numbers")
+    assert told(platform, "what", "outcome")[1:] == [*expected, ("end", "done")]
 
 
 def test_a_peer_needs_the_role_of_an_operation(tmp_path: Path) -> None:

@@ -165,8 +165,8 @@ def mesh(
 def history(app: Runs = "", /, *, reverse: int | None = None, make: bool = False, call: Call = Call()) -> int:
     """List the operations on an application: user, operation, revisions, pause and outcome.
 
-    The state directory stores the last 1 000 operations, including failed ones. With --state DIR, the history is also
-    available for a removed application, and while no platform uses the directory.
+    The state directory stores the last 1 000 operations, including failed ones and those that a kill has cut off. With
+    --state DIR, the history is also available for a removed application, and while no platform uses the directory.
 
     Example: `exop history app --reverse 7 --make`
 

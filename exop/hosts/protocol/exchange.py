@@ -59,6 +59,7 @@ class Exchange:
 
     Attributes:
         held: The applications that are started only when a plan that a restart has interrupted is carried out.
+        refusals: By peer and application, the error by which the peer has refused the last message.
         durable: Whether a restart knows the plans that this platform, as their home, had committed before.
         resend: Seconds after which the machines repeat a message that was not answered.
     """
@@ -67,6 +68,7 @@ class Exchange:
         self.name = name
         self.machines: dict[str, Machines] = {}
         self.held: set[str] = set()
+        self.refusals: dict[tuple[str, str], ExopError] = {}
         self.durable = False
         self._begun: set[str] = set()
         self.resend = 1.0
@@ -181,16 +183,17 @@ class Exchange:
 
     def _send_all(self, peer: str, queue: Queue[tuple[str, messages.Message | messages.Notice] | None]) -> None:
         """Send the messages of a queue to a peer; one that cannot be sent is lost."""
-        told: dict[str, str] = {}
         while (found := queue.get()) is not None:
             application, message = found
             try:
                 self._owner.call(peer, application, message)
+                self.refusals.pop((peer, application), None)
             except (PeerUnreachable, PlatformBusy, UnknownName) as problem:  # a peer may not have dialled yet
                 logger("exop.hosts").debug("a message is lost", peer=peer, problem=str(problem))
             except ExopError as problem:  # sending it again does not help
-                level = logging.DEBUG if told.get(application) == str(problem) else logging.WARNING
-                told[application] = str(problem)
+                before = self.refusals.get((peer, application))
+                level = logging.DEBUG if str(before) == str(problem) else logging.WARNING
+                self.refusals[peer, application] = problem
                 logger("exop.hosts").log(level, "a message is refused", peer=peer, problem=str(problem))
                 if isinstance(message, (messages.Propose, messages.Proceed)):
                     self.receive(application, messages.Refuse(message.plan, peer, str(problem)))

@@ -7,6 +7,7 @@ The receiver thread sends a heartbeat every two seconds, and ends the connection
 from __future__ import annotations
 
 import logging
+import math
 import select
 import socket
 import ssl
@@ -215,6 +216,7 @@ class DataConnection:
         self._turn = threading.Lock()
         self._buffers: list[Buffer] = []
         self._ended = False
+        self._pong = 0.0
 
     def close(self, reason: str) -> None:
         """End the connection; the first reason is the one that counts."""
@@ -222,6 +224,13 @@ class DataConnection:
         with suppress(OSError):  # it has ended by itself
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
         self._ready.add(self)
+
+    def answers(self, seconds: float) -> bool:
+        """Whether the peer answers within *seconds* what is sent now, or, if it has much to send, still sends."""
+        begun, self._pinged = self._clock(), -math.inf  # the receiver thread asks as soon as it looks at the clock
+        while not self._reason and self._pong < begun and self._clock() < begun + seconds:
+            time.sleep(self._limits.tick / 10)
+        return not self._reason and max(self._pong, self._heard - seconds / 2) >= begun
 
     def run(self) -> str:
         """Receive and send until the connection ends; return the reason."""
@@ -428,6 +437,7 @@ class DataConnection:
             self._ready.add(frames.Single(frames.Pong(message.stamp)))
         elif isinstance(message, frames.Pong):
             self.round_trip = max(0.0, self._clock() - message.stamp / 1e6)
+            self._pong = message.stamp / 1e6
         else:
             self._link.message(message)
 

@@ -66,9 +66,8 @@ class PeerLink:
         self._may = may
         self._clock = clock
         self._changed = threading.Condition()
-        self._closed = False
         self._accepted: socket.socket | None = None
-        self._leads = self._dialled = False
+        self._closed = self._leads = self._dialled = False
         self._connection: DataConnection | None = None
         self._ready = Ready(clock)
         self._next_offer = 0
@@ -105,8 +104,7 @@ class PeerLink:
         with self._changed:
             # The connection by which a peer that dials can be called may come shortly after that of the data.
             self._changed.wait_for(lambda: self.client is not None or not self.connected, _CLIENT)
-            client = self.client
-        if client is None or not self.connected:
+        if (client := self.client) is None or not self.connected:
             raise PeerUnreachable(address=self.uri or self.peer, problem=self.reason or "it has not connected yet")
         return client.call(operation, arguments, timeout=patience)
 
@@ -133,6 +131,10 @@ class PeerLink:
         """End the present connection."""
         if (connection := self._connection) is not None:
             connection.close(reason)
+
+    def answers(self, seconds: float) -> bool:
+        """Whether the peer answers within *seconds* on the present connection."""
+        return (connection := self._connection) is not None and connection.answers(seconds)
 
     def accept(self, sock: socket.socket) -> None:
         """Use a socket that the peer has connected, instead of the present connection."""
@@ -200,8 +202,7 @@ class PeerLink:
 
     def wake(self, key: str, *, later: bool = False) -> None:
         """Let the sender thread ask the outbox for frames, or the inbox for its progress."""
-        end = self._senders.get(key) or self._receivers.get(key)
-        if self._connection is not None and end is not None:
+        if (end := self._senders.get(key) or self._receivers.get(key)) is not None and self._connection is not None:
             (self._ready.add_later if later else self._ready.add)(end)
 
     def send_now(self, key: str) -> None:
@@ -300,8 +301,7 @@ class PeerLink:
 
     def data(self, number: int, first: int, events: int, form: int, body: Buffer) -> None:
         """Give events to their inbox; called by the data connection."""
-        end = self._given(number, lambda inbox: inbox.received(Frame(first, events, form, (body,))))
-        if end is not None:
+        if (end := self._given(number, lambda inbox: inbox.received(Frame(first, events, form, (body,))))) is not None:
             end.traffic.bytes += len(body)
 
     def _given(self, number: int, give: Callable[[Inbox], object]) -> frames.ReceiverEnd | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 import time
@@ -20,6 +21,7 @@ from exop.remoting.peers.discovery import Announcement, announce, announcements
 from exop.remoting.peers.link import PeerLink
 from exop.remoting.policy import AccessControl
 from exop.remoting.transport.client import ControlClient
+from exop.remoting.transport.handshake import CONTROL
 from exop.remoting.transport.limits import DEFAULT_LIMITS, Limits
 from exop.remoting.transport.operation import Operation
 from exop.remoting.transport.server import ControlServer
@@ -72,7 +74,7 @@ class RemotingService:
         announced: bool = False,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self.name = name
+        self.name, self.run = name, os.urandom(8).hex()
         self.access = access
         self.peers = Links(self._unknown)
         # A platform that listens has a wire for every name, since a peer may dial later.
@@ -233,6 +235,26 @@ class RemotingService:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._connectors.close()
 
+    def objection(self, peer: Peer, kind: str) -> str:
+        """Return why a process cannot be *peer*: another one is, and answers. Otherwise, one that links is from now on.
+
+        A process that is lost gives way, also if its connection does not show it yet: no restarted host is refused.
+        """
+        link, first = self.peers.get(peer.name), self._contacts.get(peer.name, peer)
+        if link is not None and "" not in (first.run, peer.run) and first.run != peer.run:
+            if link.answers(self._limits.greeting_time / 2):
+                return (
+                    f"another platform called {peer.name!r} is linked already, at {link.uri or first.address}, and "
+                    f"answers; stop one of the two, or start one of them with a name of its own: --name NAME"
+                )
+            if kind != CONTROL:
+                self.hang_up(lambda one: one.run == first.run, "the peer was started again")
+                if link.client is not None:
+                    link.client.hang_up()
+        if kind != CONTROL:
+            self._contacts[peer.name] = peer
+        return ""
+
     def on_reverse(self, client: ControlClient, peer: Peer) -> None:
         """Call the operations of a peer that has dialled by *client*."""
         link = self._link(peer.name, peer)
@@ -249,8 +271,8 @@ class RemotingService:
         if name == self.name:
             raise PeerRefused(address=self.name, problem=f"both platforms are called {name!r}")
         with self._lock:
-            if contact is not None:
-                self._contacts[name] = contact
+            if contact is not None and self._contacts.setdefault(name, contact).run != contact.run:
+                raise PeerRefused(f"another platform called {name!r} has connected meanwhile")
             if name not in self.peers:
                 self.peers[name] = link = PeerLink(name, may=partial(self._may, name), changed=self._changed)
                 link.start()
@@ -260,7 +282,9 @@ class RemotingService:
         raise UnknownName(place=f"the platform {self.name!r}", kind="peer", name=peer, known=self.peers)
 
     def _client(self, uri: str, name: str) -> ControlClient:
-        return ControlClient(uri, limits=self._limits, identity=self.access.identity, name=self.name, platform=name)
+        return ControlClient(
+            uri, limits=self._limits, identity=self.access.identity, name=self.name, platform=name, hooks=self
+        )
 
     def _shared(self, name: str) -> RemotePlatform:
         """Return the management interface of a peer, over one connection for all calls of this platform."""
@@ -273,10 +297,7 @@ class RemotingService:
     def _greet(self, uri: str, name: str | None) -> str:
         """Greet the platform at *uri*, and return its name."""
         with self._client(uri, name or "") as client:
-            found = client.platform().name
-        if found == self.name:
-            raise PeerRefused(address=uri, problem=f"both platforms are called {found!r}")
-        return found
+            return client.platform().name
 
     def _may(self, peer: str, direction: Literal["read", "write", "operate"], key: str) -> bool:
         """Whether the policy permits a connector with a peer, or byte strings of the peer."""
@@ -299,16 +320,19 @@ class RemotingService:
 
     def _offer_operations(self, link: PeerLink, offered: threading.Event) -> None:
         """Let a dialled peer call the operations of this platform; *offered* is set while it can."""
-        limits = link.limits
+        limits, told = link.limits, ""
         pause = limits.first_pause
         while not self._closing.is_set():
             ended = threading.Event()
             try:
-                self._contacts[link.peer] = self._server.serve_at(link.uri, link.peer, ended=ended.set)
+                self._server.serve_at(link.uri, link.peer, ended=ended.set)
             except (ExopError, OSError, RuntimeError) as problem:  # a lack of descriptors or threads passes
                 link.failed(problem)
+                is_refusal = isinstance(problem, RemotingError) and not isinstance(problem, PeerUnreachable)
+                if is_refusal and told != (told := str(problem)):
+                    _log.warning("the peer %r is not linked: %s", link.peer, told)
             else:
-                pause = limits.first_pause
+                pause, told = limits.first_pause, ""
                 offered.set()
                 ended.wait()
                 offered.clear()
@@ -331,11 +355,11 @@ class RemotingService:
             if link.client is client:
                 link.client = None
 
-    def hang_up(self, which: Callable[[Peer], bool]) -> int:
+    def hang_up(self, which: Callable[[Peer], bool], why: str = "the rights of the peer have changed") -> int:
         """End all connections with some peers; return how many control connections they had opened."""
         for name, peer in list(self._contacts.items()):
             if (link := self.peers.get(name)) is not None and link.connected and which(peer):
-                link.drop(self.access.objection(peer) or "the rights of the peer have changed")
+                link.drop(self.access.objection(peer) or why)
         return self._server.hang_up(which)
 
     def _examined(self, one: Announcement) -> dict[str, str]:

@@ -19,7 +19,7 @@ from exop.remoting.transport import codec
 from exop.remoting.transport.codec import Page, PageRequest, Request
 from exop.remoting.transport.endpoints import Endpoint
 from exop.remoting.transport.frames import FAULT, REQUEST, BoundedChannel, Message
-from exop.remoting.transport.handshake import CONTROL, DATA, Contact, Hello, Welcome, meet
+from exop.remoting.transport.handshake import CONTROL, DATA, Contact, Hello, Hooks, Welcome, meet
 from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Limits, check_length
 from exop.remoting.transport.rundir import socket_path
 
@@ -42,6 +42,7 @@ class ControlClient:
         identity: The identity of the caller, for addresses with TLS.
         name: The name of the calling platform; empty for a command or program.
         platform: The name that the platform at the address must have; empty for any name.
+        hooks: Those of the calling platform, which may object to the one at the address.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class ControlClient:
         identity: Identity | None = None,
         name: str = "",
         platform: str = "",
+        hooks: Hooks | None = None,
     ) -> None:
         endpoint = Endpoint.parse(address)
         if endpoint.scheme == "unix":
@@ -64,7 +66,7 @@ class ControlClient:
         self._timeout = timeout
         self._limits = limits
         self._identity = identity
-        self._name = name
+        self._name, self._hooks = name, hooks
         self._lock = threading.Lock()
         self._contact: Contact | None = None
         self._number = 0
@@ -214,7 +216,7 @@ class ControlClient:
         if self._endpoint is None:
             raise PeerUnreachable(address=self._address, problem="it has ended, and only the peer can dial")
         hello = Hello(name=self._name, kind=kind, ticket=ticket)
-        return meet(self._endpoint, hello, self._limits, deadline, self._identity)
+        return meet(self._endpoint, hello, self._limits, deadline, self._identity, self._hooks)
 
     def _drop(self) -> None:
         contact, self._contact = self._contact, None

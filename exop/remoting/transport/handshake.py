@@ -1,7 +1,7 @@
 """The handshake of a connection: both sides compare their versions and names before any other message.
 
-    dialler     Hello(protocol, exop, name, platform, kind, ticket)
-    acceptor    Welcome(protocol, exop, name, pid, kind)  or  Declined(problem, protocol, exop)
+    dialler     Hello(protocol, exop, name, platform, kind, ticket, run)
+    acceptor    Welcome(protocol, exop, name, pid, kind, run)  or  Declined(problem, protocol, exop)
 
 The kind of the connection says what follows:
 
@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -35,6 +35,9 @@ from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, FrameRe
 from exop.remoting.transport.limits import Budget, Limits
 from exop.remoting.transport.sockets import Peer
 from exop.safe_repr import clean
+
+if TYPE_CHECKING:
+    from exop.remoting.transport.client import ControlClient
 
 PROTOCOL = 2
 CONTROL, REVERSE, DATA = "control", "reverse", "data"
@@ -50,6 +53,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         platform: The name that the platform at the address must have; empty for any name.
         kind: The kind of the connection.
         ticket: The ticket of a data connection.
+        run: As `Peer.run`; empty for a command or program, and of earlier releases.
     """
 
     protocol: int = PROTOCOL
@@ -58,6 +62,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     platform: str = ""
     kind: str = CONTROL
     ticket: str = ""
+    run: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
@@ -68,6 +73,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     protocol: int = PROTOCOL
     exop: str = __version__
     kind: str = CONTROL
+    run: str = ""
 
 
 class Declined(msgspec.Struct, frozen=True, tag="declined"):
@@ -78,8 +84,19 @@ class Declined(msgspec.Struct, frozen=True, tag="declined"):
     exop: str = ""
 
 
-class Refused(Exception):
-    """The greeting of the peer is no handshake, or of another protocol, or the peer is not accepted."""
+class Hooks(Protocol):
+    """Takes over the accepted connections of platforms, in their threads; the platform has the `Peer.run` *run*."""
+
+    run: str
+
+    def objection(self, peer: Peer, kind: str) -> str:
+        """Return why a platform may not be connected in this way, or an empty string."""
+
+    def on_reverse(self, client: ControlClient, peer: Peer) -> None:
+        """Use *client* for calls of the platform that has dialled, and ping it more often than `Limits.silence`."""
+
+    def on_data(self, sock: socket.socket, peer: Peer) -> None:
+        """Use *sock* as the data connection of the platform that has dialled."""
 
 
 class Contact(NamedTuple):
@@ -122,23 +139,25 @@ class Tickets:
 
 
 def accept(channel: BoundedChannel, welcome: Welcome, objection: Callable[[Hello], str], deadline: float) -> Hello:
-    """The acceptor's side: receive the peer's greeting, and accept the peer unless there is an *objection*."""
+    """The acceptor's side: receive the peer's greeting, and accept the peer; raises `PeerRefused` at an *objection*."""
     try:
         hello = decode_message(channel.receive_greeting(deadline), Hello)
     except BadMessage:
-        raise Refused("no hello") from None
+        raise PeerRefused("no hello") from None
     if hello.protocol != PROTOCOL:
         channel.send_greeting(encode_message(Declined("another protocol", exop=__version__)), deadline)
         theirs = f"exop {clean(hello.exop[:_SHOWN])} with protocol {hello.protocol}"
-        raise Refused(f"it is {theirs}, and this platform is exop {__version__} with protocol {PROTOCOL}")
+        raise PeerRefused(f"it is {theirs}, and this platform is exop {__version__} with protocol {PROTOCOL}")
     if problem := objection(hello):
         channel.send_greeting(encode_message(Declined(problem)), deadline)
-        raise Refused(problem)
+        raise PeerRefused(problem)
     channel.send_greeting(encode_message(msgspec.structs.replace(welcome, kind=hello.kind)), deadline)
     return hello
 
 
-def meet(endpoint: Endpoint, hello: Hello, limits: Limits, deadline: float, identity: Identity | None) -> Contact:
+def meet(
+    endpoint: Endpoint, hello: Hello, limits: Limits, deadline: float, identity: Identity | None, hooks: Hooks | None
+) -> Contact:
     """The dialler's side: connect to *endpoint*, identify the platform there, and be accepted.
 
     Raises:
@@ -151,16 +170,20 @@ def meet(endpoint: Endpoint, hello: Hello, limits: Limits, deadline: float, iden
     channel = calling_channel(sock, limits)
     try:
         wanted = endpoint.platform or hello.platform
-        welcome = greet(channel, endpoint.label, deadline, msgspec.structs.replace(hello, platform=wanted))
+        hello = msgspec.structs.replace(hello, platform=wanted, run=hooks.run if hooks is not None else "")
+        welcome = greet(channel, endpoint.label, deadline, hello)
         for name, source in ((wanted, "the one that is wanted"), (peer.name, "its certificate")):
             if name and welcome.name != name:
                 shown = clean(welcome.name[:_SHOWN])
                 problem = f"it calls itself {shown!r}, and the name of {source} is {name!r}"
                 raise PeerRefused(address=endpoint.label, problem=problem)
+        peer = replace(peer, name=welcome.name, run=welcome.run)
+        if hooks is not None and (problem := hooks.objection(peer, hello.kind)):
+            raise PeerRefused(address=endpoint.label, problem=problem)
     except BaseException:
         channel.close()
         raise
-    return Contact(sock, channel, welcome, replace(peer, name=welcome.name))
+    return Contact(sock, channel, welcome, peer)
 
 
 def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:

@@ -24,8 +24,9 @@ from exop.remoting.transport.sockets import Listener, Peer, UnixListener
 
 if TYPE_CHECKING:
     from exop.remoting.identity import Identity
+    from exop.remoting.transport.handshake import Hooks
     from exop.remoting.transport.operation import Operation
-    from exop.remoting.transport.session import PeerHooks, Roles, Sessions
+    from exop.remoting.transport.session import Roles, Sessions
 
     Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]
 
@@ -63,8 +64,8 @@ class ControlServer:
         roles: Returns the role of a peer, or `None`, and is asked before each operation; it raises `PeerRefused` for a
             peer that may not connect. By default, the owner is `admin`.
         hooks: Takes over the connections of peers that are not control connections; without it, these are declined.
-        on_refusal: Called with the address and the reason when the other end of a connection cannot be identified; an
-            attacker chooses how many of these there are. By default, each is a warning in the log.
+        on_refusal: Called with the peer, or its address, and the reason when a connection is refused; an attacker
+            chooses how many of these there are. By default, each is a warning in the log.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class ControlServer:
         listen: Sequence[str] = (),
         identity: Identity | None = None,
         roles: Roles = owner_is_admin,
-        hooks: PeerHooks | None = None,
+        hooks: Hooks | None = None,
         on_refusal: Callable[[str, str], None] = lambda peer, reason: _log.warning(
             "a connection of %s was refused: %s", peer, reason
         ),
@@ -184,7 +185,7 @@ class ControlServer:
         from exop.remoting.transport.handshake import REVERSE, Hello, meet
 
         hello = Hello(name=self._name, platform=platform, kind=REVERSE)
-        contact = meet(Endpoint.parse(uri), hello, self._limits, math.inf, self._identity)
+        contact = meet(Endpoint.parse(uri), hello, self._limits, math.inf, self._identity, self._hooks)
         sessions = self._loaded_sessions()
         if self._connections.closing.is_set():
             contact.channel.close()
@@ -260,5 +261,6 @@ class ControlServer:
                 from exop.remoting.transport.session import Sessions
 
                 table = self._operations() if callable(self._operations) else self._operations
-                self._sessions = Sessions(table, self._name, self._limits, self._roles, self._hooks)
+                given = self._name, self._limits, self._roles, self._hooks, self._on_refusal
+                self._sessions = Sessions(table, *given)
             return self._sessions

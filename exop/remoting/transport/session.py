@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from exop.errors import ExopError, OperationFailed, PeerRefused, PlatformBusy, RequestInvalid, UnknownOperation
 from exop.remoting.transport import handshake
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_error, encode_message
 from exop.remoting.transport.frames import FAULT, REPLY, REQUEST, BoundedChannel, FrameRefused, Message
+from exop.remoting.transport.handshake import Hooks
 from exop.remoting.transport.limits import ENVELOPE, Budget, Connection, Limits, check_length
 from exop.remoting.transport.operation import PEER, ROLES, Operation, Role, operation
 from exop.remoting.transport.operation import operations as operations_of
@@ -31,6 +32,9 @@ from exop.safe_repr import RAISED, clean
 
 #: The role of a peer, `None` for none; raises `PeerRefused` for a peer that may not connect.
 Roles: TypeAlias = Callable[[Peer], Role | None]
+#: Takes the peer and the reason of a connection that is refused.
+Refused: TypeAlias = Callable[[str, str], None]
+Operations: TypeAlias = Mapping[str, Operation]
 
 _log = logging.getLogger("exop.remoting")
 #: Seconds from which the log reports an operation as long.
@@ -39,31 +43,19 @@ _LONG = 5.0
 _SHOWN = 100
 
 
-class PeerHooks(Protocol):
-    """Takes over accepted connections of platforms; called in the thread of the connection."""
-
-    def on_reverse(self, client: ControlClient, peer: Peer) -> None:
-        """Use *client* for calls of the platform that has dialled, and ping it more often than `Limits.silence`."""
-        ...
-
-    def on_data(self, sock: socket.socket, peer: Peer) -> None:
-        """Use *sock* as the data connection of the platform that has dialled."""
-        ...
-
-
 class Sessions:
     """Serve the connections of a server: one thread each, at most `Limits.in_flight` operations at a time."""
 
     def __init__(
-        self, operations: Mapping[str, Operation], name: str, limits: Limits, roles: Roles, hooks: PeerHooks | None
+        self, operations: Operations, name: str, limits: Limits, roles: Roles, hooks: Hooks | None, refused: Refused
     ) -> None:
         self._operations = {**operations_of(self), **operations}
         self._limits = limits
         self._roles = roles
-        self._hooks = hooks
+        self._hooks, self._refused = hooks, refused
         self._tickets = handshake.Tickets()
         self._slots = threading.BoundedSemaphore(limits.in_flight)
-        self._welcome = handshake.Welcome(name=name, pid=os.getpid())
+        self._welcome = handshake.Welcome(name=name, pid=os.getpid(), run=hooks.run if hooks is not None else "")
         self._incoming = Budget(limits.bytes_in, limits.small_frame)
         self._outgoing = Budget(limits.bytes_out, limits.small_frame)
 
@@ -112,8 +104,8 @@ class Sessions:
         channel = self._channel(sock)
         try:
             yield channel
-        except handshake.Refused as problem:
-            _log.warning("a connection of %s was refused: %s", connection.peer, problem)
+        except PeerRefused as problem:
+            self._refused(str(connection.peer), str(problem))
         except FrameRefused as problem:
             _log.warning("a connection of %s was ended: %s", connection.peer, problem)
         except (EOFError, TimeoutError) as problem:
@@ -142,7 +134,7 @@ class Sessions:
             return f"it is the platform {name!r}, {given}"
         if hello.name not in ("", sender.name):
             return f"your certificate is that of {sender.name!r}, not of {clean(hello.name[:_SHOWN])!r}"
-        if len(hello.name) > _SHOWN or not hello.name.isprintable():
+        if any(len(text) > _SHOWN or not text.isprintable() for text in (hello.name, hello.run)):
             return f"the name of a platform has at most {_SHOWN} characters, and is printable"
         if hello.kind not in handshake.KINDS or (hello.kind != handshake.CONTROL and self._hooks is None):
             return f"it has no {clean(hello.kind[:_SHOWN])} connections"
@@ -154,7 +146,7 @@ class Sessions:
             return str(problem.facts.get("problem", problem))
         if hello.kind == handshake.DATA and not self._tickets.redeem(hello.ticket, sender.name):
             return "the ticket of the data connection is not valid: unknown, used, expired, or of another platform"
-        return ""
+        return self._hooks.objection(sender, hello.kind) if self._hooks is not None else ""
 
     def _channel(self, sock: socket.socket) -> BoundedChannel:
         return BoundedChannel(sock, self._limits, frozenset({REQUEST}), self._incoming)
@@ -227,5 +219,5 @@ class Sessions:
 
 
 def _named(peer: Peer, hello: handshake.Hello) -> Peer:
-    """The peer with its name: that of its certificate, or else of its greeting."""
-    return peer if peer.name else replace(peer, name=hello.name)
+    """The peer with its name, that of its certificate or else of its greeting, and with its run."""
+    return replace(peer, name=peer.name or hello.name, run=hello.run)

@@ -34,6 +34,7 @@ class Peer:
         name: The name in its certificate; on other transports, the name of the platform in its greeting.
         certificate: Its certificate, of a TLS connection.
         address: Its address, for messages.
+        run: Of a platform, what it has made up when it started: it tells two platforms of one name apart.
     """
 
     pid: int = 0
@@ -41,6 +42,7 @@ class Peer:
     name: str = ""
     certificate: PeerCertificate | None = None
     address: str = ""
+    run: str = ""
 
     @property
     def trusted(self) -> bool:

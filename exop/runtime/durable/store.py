@@ -166,7 +166,7 @@ class Store:
         self._writing = threading.RLock()
         self._stored: dict[str, Mesh] = {}
         self._unwritten: dict[str, Mesh] = {}
-        self._entries: deque[tuple[str, str, int, int | None]] = deque(maxlen=_MOST_WAITING)
+        self._entries: deque[tuple[str, Mapping[str, Any], int, int | None]] = deque(maxlen=_MOST_WAITING)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_private(directory)
@@ -289,37 +289,41 @@ class Store:
         found |= {name: StoredApplication(name, 0, "", active=True) for name in self.database.damaged}
         return [found[name] for name in sorted(found)]
 
-    def record(self, application: str, entry: Mapping[str, Any], most: int, number: int | None = None) -> None:
-        """Append an entry to the history of an application, or replace entry *number*; the *most* newest stay.
+    def record(self, application: str, entry: Mapping[str, Any], most: int, number: int | None = None) -> int | None:
+        """Append an entry to the history of an application, or replace entry *number*, and return its number.
 
-        An entry that cannot be written waits until the next one is written, or until the directory is closed. While
-        entries wait, none is replaced: replacements must not displace the entries that wait.
+        The *most* newest stay. An entry that cannot be written waits, as the caller goes on to change it, until the
+        next one is written, or until the directory is closed. While entries wait, none with a count is replaced:
+        replacements must not displace the entries that wait.
         """
         with self._writing:
-            if number is None or not self._entries:
-                self._entries.append((application, json.dumps(entry), most, number))
-            self._write_entries()
+            waits = any(one is entry for _, one, *_ in self._entries)
+            if not waits and (number is None or "count" not in entry or not self._entries):
+                self._entries.append((application, entry, most, number))
+            return self._write_entries()
 
-    def _write_entries(self) -> None:
+    def _write_entries(self) -> int | None:
+        number = None
         with self._writing:
             if not self._entries:
-                return
+                return number
             with self.database.transaction(sealed=False) as database:
-                for application, content, most, replaced in self._entries:
+                for application, entry, most, replaced in self._entries:
                     query = "SELECT coalesce(max(number), 0) + 1 FROM history WHERE application = ?"
                     ((free,),) = database.execute(query, (application,)).fetchall()
                     number = replaced or free
-                    database.execute(_PUT_ENTRY, (application, number, content))
+                    database.execute(_PUT_ENTRY, (application, number, json.dumps({**entry})))
                     database.execute(_OLD_ENTRIES, (application, number - most, _MOST_ENTRIES))
             self._entries.clear()
+        return number
 
     def history(self, application: str) -> dict[int, dict[str, Any]]:
         """Return the history of an application by number, oldest first; also after its removal."""
         with self._writing:
             found = {number: json.loads(content) for number, content in self.database.rows(_ENTRIES, application)}
-            for name, content, _, replaced in self._entries:
+            for name, entry, _, replaced in self._entries:
                 if name == application:
-                    found[replaced or max(found, default=0) + 1] = json.loads(content)
+                    found[replaced or max(found, default=0) + 1] = {**entry}
             return found
 
     def close(self) -> None:

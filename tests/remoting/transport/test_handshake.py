@@ -36,6 +36,12 @@ class Hooks:
 
     clients: queue.Queue[tuple[ControlClient, Peer]] = field(default_factory=queue.Queue)
     sockets: queue.Queue[tuple[socket.socket, Peer]] = field(default_factory=queue.Queue)
+    run: str = "a run"
+    objections: list[str] = field(default_factory=list)
+
+    def objection(self, peer: Peer, kind: str) -> str:
+        """Return what the test objects."""
+        return self.objections[0] if self.objections else ""
 
     def on_reverse(self, client: ControlClient, peer: Peer) -> None:
         """Keep the client."""
