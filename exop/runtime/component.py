@@ -226,7 +226,9 @@ class Component(Lifecycle):
         self.failed(error)
 
     def resume(self) -> None:
-        """Accept items again, first the one on which the slet was suspended."""
+        """Accept items again, first the one on which the slet was suspended; a closed one is first to be replaced."""
+        if self.closed:
+            return
         with self._turn:
             self.error, self.stuck = None, False
             if self.allows(Event.RESUME):

@@ -223,6 +223,10 @@ class Applications:
         if deployment.mesh.node(node).suspended:
             self.plan(deployment.mesh.resume(node)).apply()
             return
+        if (component := deployment.components[node]).closed:
+            with self.changes.turn(application):
+                self.changes.reopen(deployment, component)
+            return
         with deployment.changing:
             component = deployment.components[node]
             if not component.allows(Event.RESUME):

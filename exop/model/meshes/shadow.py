@@ -113,6 +113,10 @@ class Shadow:
             if diverted := self.diverted(new.name):
                 _check_diverted(old, new, diverted)
             else:
+                _check_alone(
+                    new,
+                    "divert that (Shadow(divert={'port': …}), --divert port=…), or replace it without a shadow",
+                )
                 _check_effects(
                     new,
                     ", which would happen twice while both run; divert the effects of the successor "
@@ -140,6 +144,8 @@ def check_keep(mesh: Mesh, replaced: Replaced, seconds: float) -> None:
     for old, new in replaced:
         cure = "its predecessor cannot run on as a standby; to go back later, replace it back"
         _check_shares_items(mesh, (old, new), cure)
+        _check_alone(old, cure)
+        _check_alone(new, cure)
         _check_effects(old, ", and would go on doing so as a standby; to go back later, replace it back")
 
 
@@ -150,6 +156,7 @@ def check_catching_up(mesh: Mesh, old: Node, new: Node) -> None:
     for node in (old, new):
         if node.slet.own_driver:
             raise PlanError(f"{node.name}: {node.slet.name} drives itself; {cure}")
+    _check_alone(new, cure)
     _check_effects(new, f"; {cure}")
 
 
@@ -178,6 +185,14 @@ def _check_shares_items(mesh: Mesh, pair: tuple[Node, Node], cure: str) -> None:
             raise PlanError(
                 f"{node.name}: {spec.name} pulls its items ({pulled}), so two of it would share them out; {cure}"
             )
+
+
+def _check_alone(node: Node, cure: str) -> None:
+    if node.slet.exclusive:
+        raise PlanError(
+            f"{node.name}: {node.slet.name} is exclusive: it owns a port, file or device that another instance cannot "
+            f"have at the same time; {cure}"
+        )
 
 
 def _check_effects(node: Node, cure: str) -> None:

@@ -156,6 +156,7 @@ class SourceDriver(ThreadDriver):
         self._plain = form == "items" and unsent is None
         self._mixed = form == "mixed" and unsent is None
         self._pulls = pulls
+        self._iterator: Iterator[Any] | None = None
         self.flow = Flow(partial(getattr, self, "count"))
 
     def run(self) -> None:
@@ -218,12 +219,11 @@ class SourceDriver(ThreadDriver):
             self.restarting = False
             self._settle()
         try:
-            iterator = iter(self._iterate())
+            self._iterator = iterator = iter(self._iterate())
             try:
                 self._drain(iterator)
             finally:
-                if (close := getattr(iterator, "close", None)) is not None:
-                    close()
+                self.leave()
         except Halted:  # raised where a slet pulls
             if self.halting or self.retired:
                 raise
@@ -233,6 +233,13 @@ class SourceDriver(ThreadDriver):
             self.rest()
             return again
         return self.restarting and not self.ending
+
+    def leave(self) -> None:
+        """Close the iterator; also called by another thread while the driver is parked, and stops then."""
+        if not getattr(self._iterator, "gi_running", False):  # it is where it pulls
+            iterator, self._iterator = self._iterator, None
+            if (close := getattr(iterator, "close", None)) is not None:
+                close()
 
     def _drain(self, iterator: Iterator[Any]) -> None:
         """Push single items directly; use `_send` for batches, control items, and items of slets with further ports."""

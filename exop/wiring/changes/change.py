@@ -130,12 +130,17 @@ class Change:
         """Whether the new mesh runs."""
         return self.phase is Phase.COMMITTED
 
+    @property
+    def closed(self) -> list[Component]:
+        """The old slets that were closed in the cut, for their successors; after an abort, these are to be reopened."""
+        return self._successors.closed
+
     @_leads(Phase.NEW, Phase.PREPARED)
     def prepare(self) -> None:
         """Make and open the successors while the old slets work; this may take minutes."""
         yield_gil()  # planning came before
         check_interrupt()
-        self._successors.arriving = self.arriving
+        self._successors.arriving, self._successors.departing = self.arriving, self.departing
         self._successors.create()
         self._successors.open()
         for one in self._old:
@@ -191,7 +196,9 @@ class Change:
         with self._turn:
             component = self._successors.made[node]
             arrival.adopt(component, f"the memento of {self.name}.{node}, which comes from another host", self.timeout)
-            if drives_itself(component.node):  # it has waited for its memento
+            if (
+                drives_itself(component.node) and node not in self._successors.exchanged[1]
+            ):  # it has waited for its memento
                 component.enter(self.plan.timeout)
             self._arrivals[node] = arrival
 
@@ -310,10 +317,11 @@ class Change:
             failpoint("rebind-before")
             self._complete = self.wiring.bind(self.deployment, region, self.continued, self.coming)
             failpoint("rebind-after")
+            self._successors.exchange({one.node.name: one for one in self._old}, undo)
         except BaseException as error:
             undo_all(undo, error)  # before anything moves again
             raise
-        self.target = mesh.at(self.deployment.mesh.revision + 1)
+        self.target = mesh.at(self.deployment.mesh.revision + bool(self.plan))  # the same, if a slet is reopened
         self.stored = self.deployment.update_log.to_store(self.target)
 
     def _go_on(self) -> None:

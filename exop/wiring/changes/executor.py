@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any, Final
 from exop.errors import ExopError, PlanError, StateError
 from exop.logs import logger
 from exop.model.meshes.checks import check_durable
-from exop.model.meshes.diff import without_marks
+from exop.model.meshes.diff import Difference, without_marks
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import NOTHING
 from exop.model.meshes.shadow import check_catching_up
+from exop.model.slets.handover import hand_over
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
+from exop.runtime.pause import PATIENCE
 from exop.runtime.supervision.interrupts import held
+from exop.safe_repr import add_note, error_text
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.conditional_updates import renewed
 from exop.wiring.changes.partitions import check_pause
@@ -250,6 +253,36 @@ class Changes:
             self._running.history.changed(plan.before, plan.after, steps=steps, paused_ms=paused, **facts)
         return unstored
 
+    def reopen(self, running: Deployment, old: Component, timeout: float = PATIENCE) -> None:
+        """Let another instance, with the same state, take the place of a slet that is closed and has no successor."""
+        node = old.node
+        step = Step("replace", node.name, "by itself", node, node, hand_over(node, node))
+        plan = Plan(running.mesh, running.mesh, (step,), Difference(), timeout=timeout)
+        change = Change(running, self._wiring, plan)
+        change.prepare()
+        with running.changing:
+            change.stage()
+            try:
+                change.make()
+            finally:
+                change.finish()
+        change.close()
+
+    def undo(self, change: Change, error: BaseException) -> None:
+        """Abort a change, and reopen the slets that it has closed; note on *error* how that went."""
+        change.abort(error)
+        for old in (one for one in change.closed if one.status is State.FAILED):
+            name, problem = f"{change.name}.{old.node.name}", ""
+            try:
+                self.reopen(change.deployment, old, change.timeout)
+                add_note(error, f"{name} was closed for its successor, and is open again, with its state")
+            except Exception as failure:  # noqa: BLE001 (whatever it is, the slet waits for a repair)
+                old.failed(failure)
+                cure = f"mend that and open it: `exop resume {name}` (platform.resume), or replace it"
+                problem = f"{name} was closed for its successor, and does not open again: {error_text(failure)}; {cure}"
+                add_note(error, problem)
+                logger("exop.wiring").error(problem, node=old.id)
+
     def close(self, change: Change) -> None:
         """Close the components that a committed change has replaced, and take a checkpoint of the application."""
         change.close()
@@ -283,7 +316,7 @@ class Changes:
                     self.made(change)
                     change.close()
                 else:
-                    change.abort(error)
+                    self.undo(change, error)
                 raise
             problem = self.made(change)
             if turn is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, TypeVar
 
-from exop.errors import ComponentFailed, NotStorable
+from exop.errors import ComponentFailed, NotStorable, PlanError
 from exop.logs import logger
 from exop.model.meshes.mesh import Node
 from exop.model.slets.handover import HandOver
@@ -25,7 +27,7 @@ from exop.runtime.lifecycle import Event, State
 from exop.runtime.pause import PATIENCE, Pause
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interrupts import check_interrupt
-from exop.safe_repr import RAISED, error_text, message
+from exop.safe_repr import RAISED, add_note, error_text, message
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.drain import sent_for, unsent_output
 from exop.wiring.changes.plan import Plan, Step
@@ -35,6 +37,9 @@ T = TypeVar("T")
 
 #: The least number of seconds that a hand-over may take in the cut, however short it was when it was tried.
 LONGER: Final = 1.0
+#: The errors of what another slet may have open, and what libraries write about it.
+IN_USE: Final = (errno.EADDRINUSE, errno.EBUSY, errno.EAGAIN, errno.EEXIST, errno.ETXTBSY)
+LOCKED: Final = re.compile(r"\b(lock|locked|already in use)\b")
 
 
 @dataclass
@@ -42,7 +47,8 @@ class Successors:
     """The slets that a plan adds to a deployment; `undo` collects the steps that discard them again.
 
     `ready` has the followers that take over, `states` the states that successors got before the cut, `rebuilds` the
-    states that are made out of a log, `arriving` the nodes that come from another host.
+    states that are made out of a log, `arriving` the nodes that come from another host, and `departing` those that go
+    to one. `closed` has the old slets that were closed in the cut, since their successors cannot be open beside them.
     """
 
     deployment: Deployment
@@ -55,6 +61,14 @@ class Successors:
     states: dict[str, Memento | None] = field(default_factory=dict)
     rebuilds: dict[str, Rebuild] = field(default_factory=dict)
     arriving: Collection[str] = ()
+    departing: Collection[str] = ()
+    closed: list[Component] = field(default_factory=list)
+
+    @cached_property
+    def exchanged(self) -> tuple[set[str], set[str]]:
+        """The nodes whose old slets close in the cut, and those whose new slets open in it, after that."""
+        gone, come = self.plan.exchanged(self.departing, self.arriving)
+        return gone - self.ready.keys(), come - self.ready.keys()
 
     def create_channels(self) -> None:
         """Make the new channels; the caller holds the turn of the application."""
@@ -86,9 +100,9 @@ class Successors:
         """Open the components that may open while the old ones work."""
         for step in self.plan.steps:
             late = drives_itself(step.after) and (step.verb == "replace" or step.node in self.arriving)
-            if step.node in self.made.keys() - self.ready and not late:
+            if step.node in self.made.keys() - self.ready - self.exchanged[1] and not late:
                 check_interrupt()
-                self.made[step.node].enter(self.plan.timeout)
+                enter_beside(self.made[step.node], self.plan.timeout, alone=step.before is None)
                 if step.after is not None and step.after.rebuild is not None:
                     rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, self.made[step.node])
                     self.undo.append(rebuild.close)
@@ -97,7 +111,8 @@ class Successors:
     def open_late(self, pause: Pause, old: Component) -> None:
         """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
         step = next(one for one in self.plan.steps if one.node == old.node.name)
-        if step.state is None or old.driver is None or not (drives_itself(step.after) or step.state.inside):
+        late = step.state is None or step.node in self.exchanged[1]
+        if late or old.driver is None or not (drives_itself(step.after) or step.state.inside):
             return
         pause.close([old.driver])
         pause.wait_parked()
@@ -116,7 +131,20 @@ class Successors:
         state = self.states[step.node] = taken(step.state, successor, old.state, self._budget(step), copy=True)
         if state is not None:
             successor.adopt(state)
-        successor.enter(self.plan.timeout)
+        enter_beside(successor, self.plan.timeout)
+
+    def exchange(self, old: Mapping[str, Component], undo: list[Undo]) -> None:
+        """Close the *old* slets whose successors cannot be open beside them, and open these; all else has succeeded."""
+        gone, come = self.exchanged
+        for one in [one for node, one in old.items() if node in gone and not one.closed]:
+            undo.append(partial(one.fail_until_resumed, PlanError("it was closed for its successor")))
+            self.closed.append(one)
+            one.close_early(self.plan.patience)
+        failpoint("exclusive-closed")
+        for step in self.plan.steps:
+            if step.node in come and step.verb != "remove":
+                self.made[step.node].enter(self.plan.patience)
+                self._start(self.made[step.node], old.get(step.node))
 
     def succeed(self, step: Step, predecessor: Component | None) -> Component:
         """Put a successor in the place of its predecessor, with its state and position in the stream."""
@@ -133,11 +161,19 @@ class Successors:
                 self.states[step.node] = self.rebuilds[step.node].completed(self.plan.patience)
             failpoint("memento-before")
             if step.node not in self.states:
-                self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step))
+                # If the new one does not open, the old one goes on, and must not see its changes of the state.
+                way, copy = partial(taken, step.state, successor), step.node in self.exchanged[1]
+                self.states[step.node] = way(predecessor.state, self._budget(step), copy=copy)
             successor.succeed(predecessor, self.states[step.node])
             if successor.driver is not None and predecessor.driver is not None:  # it waits for room, too
                 successor.driver.overfilled = [*predecessor.driver.overfilled]
             failpoint("memento-after")
+        if step.node not in self.exchanged[1]:
+            self._start(successor, predecessor)
+        return successor
+
+    def _start(self, successor: Component, predecessor: Component | None) -> None:
+        """Let a successor, which is open and in its place, take items, or end as its predecessor has."""
         begin = Event.SUSPEND if successor.node.suspended else Event.START
         if successor.allows(begin):  # a follower is active already
             successor.on(begin)
@@ -148,7 +184,6 @@ class Successors:
             successor.over = True
             if isinstance(successor.driver, SourceDriver):
                 successor.driver.over = True  # it only processes the items in flight
-        return successor
 
     def _budget(self, step: Step) -> float:
         """Return the seconds that a hand-over may take in the cut, by the time that it took on a copy."""
@@ -160,6 +195,23 @@ class Successors:
         if isinstance(component.driver, EngineDriver):
             component.driver.halt()
         discard(self.deployment, self.manager, component)
+
+
+def enter_beside(component: Component, seconds: float | None, *, alone: bool = False) -> None:
+    """Open a slet, *alone* or beside its predecessor; if that may be in its way, the error names the cure."""
+    try:
+        component.enter(seconds)
+    except ComponentFailed as error:
+        cause = error.__cause__
+        number, text = getattr(cause, "errno", None), message(cause) if cause is not None else ""
+        if not alone and (number in IN_USE or LOCKED.search(text)):
+            cls = component.spec.factory.__name__
+            add_note(
+                error,
+                f"the old slet, which is still open, may have it: write `class {cls}(…, exclusive=True)`, and the old "
+                f"one closes before the new one opens",
+            )
+        raise
 
 
 def taken(
