@@ -220,12 +220,13 @@ class Applications:
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again, beginning with the one that it is suspended on."""
         deployment = self.get(application)
-        if deployment.mesh.node(node).suspended:
+        if suspended := deployment.mesh.node(node).suspended:
             self.plan(deployment.mesh.resume(node)).apply()
-            return
         if (component := deployment.components[node]).closed:
             with self.changes.turn(application):
                 self.changes.reopen(deployment, component)
+            return
+        if suspended:
             return
         with deployment.changing:
             component = deployment.components[node]

@@ -196,9 +196,7 @@ class Change:
         with self._turn:
             component = self._successors.made[node]
             arrival.adopt(component, f"the memento of {self.name}.{node}, which comes from another host", self.timeout)
-            if (
-                drives_itself(component.node) and node not in self._successors.exchanged[1]
-            ):  # it has waited for its memento
+            if drives_itself(component.node) and node not in self._successors.exchanged[1]:
                 component.enter(self.plan.timeout)
             self._arrivals[node] = arrival
 

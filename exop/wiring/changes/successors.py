@@ -140,7 +140,7 @@ class Successors:
             undo.append(partial(one.fail_until_resumed, PlanError("it was closed for its successor")))
             self.closed.append(one)
             one.close_early(self.plan.patience)
-        failpoint("exclusive-closed")
+            failpoint("exclusive-closed")
         for step in self.plan.steps:
             if step.node in come and step.verb != "remove":
                 self.made[step.node].enter(self.plan.patience)
