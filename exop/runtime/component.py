@@ -326,7 +326,8 @@ class Component(Lifecycle):
     @property
     def has_ended(self) -> bool:
         """Whether the slet emits nothing more, even if it has failed since; an engine that has failed may do so."""
-        return self.status is State.ENDED or (self.over and not self.spec.own_driver)
+        over = self.over and (not self.spec.own_driver or self.status is State.CREATED)
+        return over or self.status is State.ENDED
 
     @property
     def unfilled(self) -> list[Channel]:

@@ -144,7 +144,7 @@ class Successors:
         for step in self.plan.steps:
             if step.node in come and step.verb != "remove":
                 self.made[step.node].enter(self.plan.patience)
-                self._start(self.made[step.node], old.get(step.node))
+                self._start(self.made[step.node])
 
     def succeed(self, step: Step, predecessor: Component | None) -> Component:
         """Put a successor in the place of its predecessor, with its state and position in the stream."""
@@ -168,22 +168,21 @@ class Successors:
             if successor.driver is not None and predecessor.driver is not None:  # it waits for room, too
                 successor.driver.overfilled = [*predecessor.driver.overfilled]
             failpoint("memento-after")
-        if step.node not in self.exchanged[1]:
-            self._start(successor, predecessor)
-        return successor
-
-    def _start(self, successor: Component, predecessor: Component | None) -> None:
-        """Let a successor, which is open and in its place, take items, or end as its predecessor has."""
-        begin = Event.SUSPEND if successor.node.suspended else Event.START
-        if successor.allows(begin):  # a follower is active already
-            successor.on(begin)
-        if predecessor is None and successor.over and successor.allows(Event.END):  # it has come from another host
-            successor.on(Event.END)
         if predecessor is not None and predecessor.has_ended:  # its stream is over for any slet there
-            successor.on(Event.END)
             successor.over = True
             if isinstance(successor.driver, SourceDriver):
                 successor.driver.over = True  # it only processes the items in flight
+        if step.node not in self.exchanged[1]:
+            self._start(successor)
+        return successor
+
+    def _start(self, successor: Component) -> None:
+        """Let a slet that is open and in its place take items; the stream of its node may be over."""
+        begin = Event.SUSPEND if successor.node.suspended else Event.START
+        if successor.allows(begin):  # a follower is active already
+            successor.on(begin)
+        if successor.over and successor.allows(Event.END):
+            successor.on(Event.END)
 
     def _budget(self, step: Step) -> float:
         """Return the seconds that a hand-over may take in the cut, by the time that it took on a copy."""
