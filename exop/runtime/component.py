@@ -326,7 +326,7 @@ class Component(Lifecycle):
     @property
     def has_ended(self) -> bool:
         """Whether the slet emits nothing more, even if it has failed since; an engine that has failed may do so."""
-        over = self.over and (not self.spec.own_driver or self.status is State.CREATED)
+        over = self.over and (not self.spec.own_driver or self.closed or self.status is State.CREATED)
         return over or self.status is State.ENDED
 
     @property

@@ -20,7 +20,6 @@ from exop.model.slets.spec import SletSpec
 from exop.model.values.depth import deep_place
 from exop.runtime.dataflow.entry import Unwind
 from exop.runtime.drivers.base import Driver
-from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import EngineJournal
 from exop.runtime.supervision.budget import CLOSING, OPENING, Opened, Owner, UserCall, UserCalls
 from exop.safe_repr import RAISED, error_text, message, safe_repr
@@ -242,8 +241,10 @@ class Lifecycle(Owner):
         self.closed = True
 
         def close() -> None:
-            if isinstance(self.driver, SourceDriver):
+            if self.driver is not None:
                 self.driver.leave()
+            if self.tie is not None:
+                self.tie.retire()
             self._close()
 
         try:

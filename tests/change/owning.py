@@ -2,11 +2,15 @@
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 from exop import EndOfStream, Memento, OutputPort, Slet, input_port
+from exop.errors import ChannelClosed
 from tests.change.tools import PACE, Position
+from tests.rig import PATIENCE
 
 
 class Ports:
@@ -15,6 +19,7 @@ class Ports:
     def __init__(self) -> None:
         self.owner: dict[int, Any] = {}
         self.log: list[str] = []
+        self.numbers = [0]  # the last one is the last that was answered
         self.refused: set[str] = set()  # the slets that do not open
 
     def bind(self, port: int, one: Any) -> None:
@@ -52,8 +57,11 @@ def owner(ports: Ports, kind: type, name: str, **traits: Any) -> Any:
             return self
 
         def __exit__(self, *exc: object) -> None:
+            if isinstance(self, Answering):
+                self.stop()
             ports.free(self.bound, self)
 
+    Owner.ports = ports
     Owner.__name__ = Owner.__qualname__ = name
     return Owner
 
@@ -71,6 +79,32 @@ class Listening(Slet):
             if self.position.number % 50 == 0:
                 PACE.wait(0.0005)
                 yield None
+
+
+class Answering(Slet, own_driver=True):
+    """A server: pushes what comes from outside, in a thread of its own for which it waits when it closes."""
+
+    out: OutputPort[int]
+
+    def ready(self) -> None:
+        """Answer."""
+        self.over, numbers = False, self.ports.numbers  # type: ignore[attr-defined]
+
+        def answer() -> None:
+            with suppress(ChannelClosed):
+                while not self.over:
+                    number = numbers[-1] + 1
+                    self.out.push(number)
+                    numbers.append(number)  # it has been answered
+
+        self.thread = threading.Thread(target=answer, name="exop test answers")
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self.over = True
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive(), "a push does not return"
 
 
 class Serving(Slet):

@@ -13,7 +13,7 @@ from exop.errors import ExopError, PlanError, SletError
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import spec_of
 from exop.wiring.changes import successors
-from tests.change.owning import Listening, Ports, Pushing, Serving, owner
+from tests.change.owning import Answering, Listening, Ports, Pushing, Serving, owner
 from tests.change.tools import Position, chain, changed, end, endless, grows, plain, stream, whole, writing
 from tests.rig import eventually
 
@@ -48,14 +48,14 @@ def test_one_of_the_two_need_only_say_so(platform, kind, which):
     assert platform.deployment("app").components["b"].state.count == len(seen)
 
 
-@pytest.mark.parametrize("kind", [Listening, Serving, Pushing])
+@pytest.mark.parametrize("kind", [Listening, Serving, Pushing, Answering])
 @pytest.mark.parametrize("queued", ["direct", "queue"])
 def test_a_successor_that_does_not_open_leaves_the_old_one_open(platform, kind, queued):
     """Another instance of the old slet goes on with its state; nothing is lost; the error says what has happened."""
     ports, seen = Ports(), list[int]()
     old, new = (owner(ports, kind, name, exclusive=True) for name in ("Old", "New"))
     ports.refused = {"New"}
-    slets = (old,) if kind is Listening else (endless, old)
+    slets = (old,) if kind in (Listening, Answering) else (endless, old)
     app = chain("app", *slets, writing(seen), **{letter: {} for letter in "abc"})
     platform.apply(app.build())
     node, revision = "ab"[len(slets) - 1], platform.mesh("app").revision
@@ -77,12 +77,12 @@ def test_a_successor_that_does_not_open_leaves_the_old_one_open(platform, kind, 
 
 
 @pytest.mark.parametrize("cure", ["resume", "replace", "configure"])
-@pytest.mark.parametrize("kind", [Listening, Serving, Pushing])
+@pytest.mark.parametrize("kind", [Listening, Serving, Pushing, Answering])
 def test_an_old_slet_that_does_not_reopen_fails_and_is_mended(platform, kind, cure):
     """It is closed with a reason; each cure that the error names works, and so does a setting; nothing is lost."""
     ports, seen = Ports(), list[int]()
     old, new = (owner(ports, kind, name, exclusive=True) for name in ("Old", "New"))
-    slets = (old,) if kind is Listening else (endless, old)
+    slets = (old,) if kind in (Listening, Answering) else (endless, old)
     platform.apply(chain("app", *slets, writing(seen)).build())
     node = "ab"[len(slets) - 1]
     grows(seen)

@@ -235,7 +235,7 @@ class SourceDriver(ThreadDriver):
         return self.restarting and not self.ending
 
     def leave(self) -> None:
-        """Close the iterator; also called by another thread while the driver is parked, and stops then."""
+        """Close the iterator."""
         if not getattr(self._iterator, "gi_running", False):  # it is where it pulls
             iterator, self._iterator = self._iterator, None
             if (close := getattr(iterator, "close", None)) is not None:
@@ -324,6 +324,7 @@ class EngineDriver(Driver):
     Attributes:
         pullers: The drivers of the ports from which the slet pulls.
         heir: Takes the items that the slet pushes after it was replaced; if `None`, they are dropped.
+        turn: Held during a push.
     """
 
     def __init__(
@@ -333,7 +334,8 @@ class EngineDriver(Driver):
         self.pullers: list[Puller] = []
         self._feeders = feeders
         self.heir: Callable[[InFlight], None] | None = None
-        self._turn = threading.RLock()
+        self.turn = threading.RLock()
+        self._left: list[InFlight] = []
         self._pending: Pending | None = None
         self._finish = finish
         self._started = self._over = self._prompted = False
@@ -350,7 +352,7 @@ class EngineDriver(Driver):
 
         Raise `ChannelClosed` if the platform has ended the stream.
         """
-        with self._turn, acting_as(self):
+        with self.turn, acting_as(self):
             if self._over:
                 raise ChannelClosed(channel=f"behind {self.name}")
             self.busy = True
@@ -386,10 +388,17 @@ class EngineDriver(Driver):
         """Return the driver that makes room for a push; between two pushes, those for whose items the slet waits."""
         return super().awaits() if self.busy or self.parked else self._feeders()
 
+    def leave(self) -> None:
+        """Let pushes return that wait, or come while the slet closes: `take_in_flight` has them."""
+        self._left = self.take_in_flight()
+        self.heir = self._left.append
+        for one in (self, *self.pullers):
+            one.retire()
+
     def take_in_flight(self) -> list[InFlight]:
-        """Take out the push that waits at the safe point, as an in-flight item."""
+        """Take out the push that waits at the safe point, as an in-flight item, after those that have returned."""
         push, self._pending = self._pending, None
-        return [push(False)] if push is not None else []
+        return [*self._left, *([push(False)] if push is not None else [])]
 
     def prompt(self) -> None:
         """Empty the inlets in another thread, since the slet may not push for a long time."""
@@ -405,7 +414,7 @@ class EngineDriver(Driver):
         self.prompt()  # in another thread, because a waiting push may hold the lock
 
     def _catch_up_apart(self) -> None:
-        with suppress(Halted), self._turn, acting_as(self):
+        with suppress(Halted), self.turn, acting_as(self):
             with self._flags:
                 self._prompted = False  # reset first: items that are posted later get another thread
             self.busy = True

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Final, TypeVar
@@ -139,6 +140,7 @@ class Successors:
         for one in [one for node, one in old.items() if node in gone and not one.closed]:
             undo.append(partial(one.fail_until_resumed, PlanError("it was closed for its successor")))
             self.closed.append(one)
+            one.over = one.has_ended
             one.close_early(self.plan.patience)
             failpoint("exclusive-closed")
         for step in self.plan.steps:
@@ -309,16 +311,18 @@ def retire(component: Component, successor: Component | None, inlets: Inlets, *,
     """
     if (driver := component.driver) is None:
         return
-    unsent = [*component.take_in_flight(), *([] if stays else unsent_output(component))]
 
     def send(work: InFlight) -> None:
         inlets.post([sent_for(component, successor, work)])
 
-    if isinstance(driver, EngineDriver):
-        driver.heir = send
-    if successor is not None and successor.driver is not None and driver.ending:
-        successor.driver.ending = True
-    for one in () if stays else (driver, *component.pullers):
-        one.retire()
-    for work in () if departs else unsent:
-        send(work)
+    # What a slet that closes pushes comes behind what it has pushed before.
+    with driver.turn if isinstance(driver, EngineDriver) and driver.retired else nullcontext():
+        unsent = [*component.take_in_flight(), *([] if stays else unsent_output(component))]
+        if isinstance(driver, EngineDriver):
+            driver.heir = send
+        if successor is not None and successor.driver is not None and driver.ending:
+            successor.driver.ending = True
+        for one in () if stays else (driver, *component.pullers):
+            one.retire()
+        for work in () if departs else unsent:
+            send(work)
