@@ -248,11 +248,9 @@ class Lifecycle(Owner):
             self._close()
 
         try:
-            if self._open:
-                self.user.run(self, "closing", close, seconds)
+            self.user.run(self, "closing", close, seconds)
         except RAISED as error:  # whether what it owns is free is seen when the successor opens
             logger("exop.runtime").error("a slet does not close", node=self.id, error=error_text(error))
-        self._open = False
 
     def _close(self) -> None:
         """Close the slet; convert `SystemExit` and the like into an ordinary error."""

@@ -194,9 +194,11 @@ def test_trials_and_standbys_are_refused(platform):
     with stream(platform, old) as seen:
         grows(seen)
         plan = platform.plan(platform.mesh("app").replace("b", new))
-        with pytest.raises(PlanError, match=r"new is exclusive.*--divert port=…\), or replace it without a shadow"):
+        with pytest.raises(
+            PlanError, match=r"exclusive: only one can be open.*divert=.*\), or replace it without a shadow"
+        ):
             plan.apply(shadow=Shadow(items=10))
-        with pytest.raises(PlanError, match="is exclusive: .* cannot run on as a standby"):
+        with pytest.raises(PlanError, match="exclusive: only one can be open.* to go back later, replace it back"):
             plan.apply(keep=10)
         plan.apply(shadow=Shadow(items=10, divert={"port": 81}))
         assert ports.log == ["open Old 80", "open New 81", "close Old 80", "open New 80", "close New 81"]

@@ -245,7 +245,7 @@ class Changes:
         running.last_change = running.mesh.revision, change.pause.seconds
         failpoint("change-made")
         self.shadows.made(running, change.plan, change.followers)
-        unstored = self._running.changed(running)
+        unstored = self._running.changed(running) if change.plan else None  # one that reopens a slet changes no mesh
         plan, paused = change.plan, round(change.pause.seconds * 1e3, 3)
         facts = {} if plan.shadow is None else {"proof": self.shadows.status(plan.after.name).get("shadow")}
         steps = [f"{step.verb} {step.node}" for step in plan.steps]
@@ -258,15 +258,7 @@ class Changes:
         node = old.node
         step = Step("replace", node.name, "by itself", node, node, hand_over(node, node))
         plan = Plan(running.mesh, running.mesh, (step,), Difference(), timeout=timeout)
-        change = Change(running, self._wiring, plan)
-        change.prepare()
-        with running.changing:
-            change.stage()
-            try:
-                change.make()
-            finally:
-                change.finish()
-        change.close()
+        self._make(running.name, Change(running, self._wiring, plan))
 
     def undo(self, change: Change, error: BaseException) -> None:
         """Abort a change, and reopen the slets that it has closed; note on *error* how that went."""
