@@ -225,17 +225,15 @@ class Applications:
         if (component := deployment.components[node]).closed:
             with self.changes.turn(application):
                 self.changes.reopen(deployment, component)
-            return
-        if suspended:
-            return
-        with deployment.changing:
-            component = deployment.components[node]
-            if not component.allows(Event.RESUME):
-                raise refused(component.name, component.status, Event.RESUME)
-            if component.tie is not None and component.tie.failure is not None:
-                cure = "a replacement or a changed setting (`exop configure`), which starts its engine again"
-                raise refused(component.name, component.status, Event.RESUME, cure) from component.tie.failure
-            component.resume()
+        elif not suspended:
+            with deployment.changing:
+                component = deployment.components[node]
+                if not component.allows(Event.RESUME):
+                    raise refused(component.name, component.status, Event.RESUME)
+                if component.tie is not None and component.tie.failure is not None:
+                    cure = "a replacement or a changed setting (`exop configure`), which starts its engine again"
+                    raise refused(component.name, component.status, Event.RESUME, cure) from component.tie.failure
+                component.resume()
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
         """Stop an application, or forget one that is down; return whether all its threads have ended in time."""

@@ -223,9 +223,9 @@ def test_slets_that_own_a_file_are_updated_if_they_say_so(platform: Platform, tm
     assert any("write `class AddUp(…, exclusive=True)`" in note for note in refused.value.__notes__)
     platform.bundles.update(owning("3.0.0", ", exclusive=True"))
     eventually(lambda: one.components["check"].state.scale == 3)
+    failing = owning("4.0.0", ", exclusive=True", "    def ready(self):\n        raise OSError('no such road')\n")
     with pytest.raises(ComponentFailed, match="no such road") as refused:
-        failing = "    def ready(self):\n        raise OSError('no such road')\n"
-        platform.bundles.update(owning("4.0.0", ", exclusive=True", failing))
+        platform.bundles.update(failing)
     assert "one.sum was closed for its successor, and is open again, with its state" in refused.value.__notes__
     runs_on(one, revision=2)
     assert one.components["sum"].spec.identity == "speeds@3.0.0:add_up"

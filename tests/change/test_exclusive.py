@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from exop import Application, Platform, Shadow, Slet, input_port, slet
+from exop import Application, Shadow, Slet, input_port, slet
 from exop.errors import ExopError, PlanError, SletError
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import spec_of
@@ -65,7 +65,8 @@ def test_a_successor_that_does_not_open_leaves_the_old_one_open(platform, kind, 
         changed(platform, "app", lambda mesh: mesh.replace(node, new))
     assert refused.value.__notes__ == [f"app.{node} was closed for its successor, and is open again, with its state"]
     now = platform.deployment("app").components[node]
-    assert type(now.instance) is type(first) and now.instance is not first
+    assert type(now.instance) is type(first)
+    assert now.instance is not first
     assert platform.mesh("app").revision == revision
     grows(seen)
     ports.refused = set()
@@ -303,7 +304,7 @@ def test_an_undeclared_slet_is_told_of_the_keyword(platform):
             for how in ({}, {"shadow": Shadow(items=10)}):
                 with pytest.raises(PlanError, match="Address already in use") as refused:
                     platform.plan(platform.mesh("app").replace("b", new)).apply(**how)
-                assert "write `class New(…, exclusive=True)`, and the old one closes" in refused.value.__notes__[0]
+                assert "write `class New(…, exclusive=True)`: then that closes" in refused.value.__notes__[0]
         grows(seen)
 
 

@@ -124,6 +124,7 @@ class Slet:
         if exclusive and (cls.keeps_own_state or cls.packs):
             problem = "it is exclusive, and the state that it keeps outside of a memento is lost when it closes"
             raise wrong(cls.__qualname__, problem, "keep the state in a memento, or drop exclusive=True")
+        cls.reopens = exclusive or cls.reopens  # its settings name what it owns
         as_dataclass(cls, "slet", eq=False, repr=False)
         if (spec := read_class(cls, own_driver=drives)) is not None:
             spec = replace(spec, name=name or spec.name, exclusive=exclusive, **care)

@@ -199,11 +199,6 @@ class SletSpec:
         return self.exclusive or (self.effects if self.effects is not None else self.role is not Role.PI)
 
     @property
-    def reopens(self) -> bool:
-        """Whether settings cannot be changed in place: what the slet owns depends on those with which it was opened."""
-        return self.exclusive or getattr(self.factory, "reopens", False)
-
-    @property
     def identity(self) -> str:
         """The name by which a platform finds the code: `plugin:name`, or `module:name` of an embedded slet."""
         return f"{self.plugin}:{self.name}" if self.plugin else f"{self.factory.__module__}:{self.name}"

@@ -264,16 +264,15 @@ class Changes:
         """Abort a change, and reopen the slets that it has closed; note on *error* how that went."""
         change.abort(error)
         for old in (one for one in change.closed if one.status is State.FAILED):
-            name, problem = f"{change.name}.{old.node.name}", ""
+            name, told = f"{change.name}.{old.node.name}", "is open again, with its state"
             try:
                 self.reopen(change.deployment, old, change.timeout)
-                add_note(error, f"{name} was closed for its successor, and is open again, with its state")
             except Exception as failure:  # noqa: BLE001 (whatever it is, the slet waits for a repair)
                 old.failed(failure)
                 cure = f"mend that and open it: `exop resume {name}` (platform.resume), or replace it"
-                problem = f"{name} was closed for its successor, and does not open again: {error_text(failure)}; {cure}"
-                add_note(error, problem)
-                logger("exop.wiring").error(problem, node=old.id)
+                told = f"does not open again: {error_text(failure)}; {cure}"
+                logger("exop.wiring").error("a slet does not open again", node=name, error=told)
+            add_note(error, f"{name} was closed for its successor, and {told}")
 
     def close(self, change: Change) -> None:
         """Close the components that a committed change has replaced, and take a checkpoint of the application."""

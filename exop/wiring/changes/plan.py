@@ -313,7 +313,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
         text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
         return [Step("replace", new.name, text, old, new, state)]
     steps, ports = [], _other_ports(old, new)
-    reopens = new.slet.reopens
+    reopens = getattr(new.slet.factory, "reopens", False)
     if ports or dict(old.settings) != dict(new.settings) or (reopens and old.policy != new.policy):
         if ports or reopens:  # an engine that has failed begins again
             state = hand_over(old, new)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
@@ -38,9 +37,8 @@ T = TypeVar("T")
 
 #: The least number of seconds that a hand-over may take in the cut, however short it was when it was tried.
 LONGER: Final = 1.0
-#: The errors of what another slet may have open, and what libraries write about it.
-IN_USE: Final = (errno.EADDRINUSE, errno.EBUSY, errno.EAGAIN, errno.EEXIST, errno.ETXTBSY)
-LOCKED: Final = re.compile(r"\b(lock|locked|already in use)\b")
+#: What systems and libraries write about what another slet may have open.
+IN_USE: Final = re.compile(r"already in use|\bbusy\b|temporarily unavailable|File exists|\block(ed)?\b")
 
 
 @dataclass
@@ -67,8 +65,13 @@ class Successors:
 
     @cached_property
     def exchanged(self) -> tuple[set[str], set[str]]:
-        """The nodes whose old slets close in the cut, and those whose new slets open in it, after that."""
+        """The nodes whose old slets close in the cut, and those whose new slets open in it, after that.
+
+        A source that drives itself may begin at once, in a thread of its own, and opens there, too.
+        """
         gone, come = self.plan.exchanged(self.departing, self.arriving)
+        fresh = [one for one in self.plan.steps if one.verb == "replace" or one.node in self.arriving]
+        come |= {step.node for step in fresh if step.after is not None and drives_itself(step.after)}
         return gone - self.ready.keys(), come - self.ready.keys()
 
     def create_channels(self) -> None:
@@ -100,42 +103,32 @@ class Successors:
     def open(self) -> None:
         """Open the components that may open while the old ones work."""
         for step in self.plan.steps:
-            late = drives_itself(step.after) and (step.verb == "replace" or step.node in self.arriving)
-            if step.node in self.made.keys() - self.ready - self.exchanged[1] and not late:
+            if step.node in self.made.keys() - self.ready - self.exchanged[1]:
                 check_interrupt()
-                enter_beside(self.made[step.node], self.plan.timeout, alone=step.before is None)
+                enter_beside(self.made[step.node], self.plan.timeout)
                 if step.after is not None and step.after.rebuild is not None:
                     rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, self.made[step.node])
                     self.undo.append(rebuild.close)
                     rebuild.catch_up()
 
-    def open_late(self, pause: Pause, old: Component) -> None:
-        """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
+    def inherit(self, pause: Pause, old: Component) -> None:
+        """Let the successor of an engine that has stopped take over the state inside it."""
         step = next(one for one in self.plan.steps if one.node == old.node.name)
-        late = step.state is None or step.node in self.exchanged[1]
-        if late or old.driver is None or not (drives_itself(step.after) or step.state.inside):
+        if step.state is None or old.driver is None or not step.state.inside:
             return
         pause.close([old.driver])
         pause.wait_parked()
         successor = self.made[step.node]
-        if step.state.inside:
-            inherit = partial(successor.instance.inherit, old.instance)
-            try:
-                successor.user.run(successor, "taking over", inherit, self.plan.patience)
-            except RAISED as error:
-                why = message(error) or error_text(error)
-                problem = f"it cannot go on with the state inside {old.spec.name}: {why}"
-                raise ComponentFailed(node=step.node, phase="taking over", problem=problem) from error
-            return
-        # It may begin at once, in a thread of its own: the old one, which goes on if the change is aborted, must not
-        # see its changes of the state.
-        state = self.states[step.node] = taken(step.state, successor, old.state, self._budget(step), copy=True)
-        if state is not None:
-            successor.adopt(state)
-        enter_beside(successor, self.plan.timeout)
+        inherit = partial(successor.instance.inherit, old.instance)
+        try:
+            successor.user.run(successor, "taking over", inherit, self.plan.patience)
+        except RAISED as error:
+            why = message(error) or error_text(error)
+            problem = f"it cannot go on with the state inside {old.spec.name}: {why}"
+            raise ComponentFailed(node=step.node, phase="taking over", problem=problem) from error
 
     def exchange(self, old: Mapping[str, Component], undo: list[Undo]) -> None:
-        """Close the *old* slets whose successors cannot be open beside them, and open these; all else has succeeded."""
+        """Close the *old* slets that cannot be open beside the new ones, and open these; all else has succeeded."""
         gone, come = self.exchanged
         for one in [one for node, one in old.items() if node in gone and not one.closed]:
             undo.append(partial(one.fail_until_resumed, PlanError("it was closed for its successor")))
@@ -144,8 +137,8 @@ class Successors:
             one.close_early(self.plan.patience)
             failpoint("exclusive-closed")
         for step in self.plan.steps:
-            if step.node in come and step.verb != "remove":
-                self.made[step.node].enter(self.plan.patience)
+            if step.node in come and step.verb in ("add", "replace"):
+                enter_beside(self.made[step.node], self.plan.patience if step.exclusive else self.plan.timeout)
                 self._start(self.made[step.node])
 
     def succeed(self, step: Step, predecessor: Component | None) -> Component:
@@ -163,7 +156,7 @@ class Successors:
                 self.states[step.node] = self.rebuilds[step.node].completed(self.plan.patience)
             failpoint("memento-before")
             if step.node not in self.states:
-                # If the new one does not open, the old one goes on, and must not see its changes of the state.
+                # If one that opens late fails, the old one goes on, and must not see its changes of the state.
                 way, copy = partial(taken, step.state, successor), step.node in self.exchanged[1]
                 self.states[step.node] = way(predecessor.state, self._budget(step), copy=copy)
             successor.succeed(predecessor, self.states[step.node])
@@ -198,20 +191,14 @@ class Successors:
         discard(self.deployment, self.manager, component)
 
 
-def enter_beside(component: Component, seconds: float | None, *, alone: bool = False) -> None:
-    """Open a slet, *alone* or beside its predecessor; if that may be in its way, the error names the cure."""
+def enter_beside(component: Component, seconds: float | None) -> None:
+    """Open a slet; if an old one that is open may be in its way, the error names the cure."""
     try:
         component.enter(seconds)
     except ComponentFailed as error:
-        cause = error.__cause__
-        number, text = getattr(cause, "errno", None), message(cause) if cause is not None else ""
-        if not alone and (number in IN_USE or LOCKED.search(text)):
-            cls = component.spec.factory.__name__
-            add_note(
-                error,
-                f"the old slet, which is still open, may have it: write `class {cls}(…, exclusive=True)`, and the old "
-                f"one closes before the new one opens",
-            )
+        if IN_USE.search(error.problem) and not component.spec.exclusive:
+            cls = f"class {component.spec.factory.__name__}(…, exclusive=True)"
+            add_note(error, f"if the old slet has it, write `{cls}`: then that closes before the new one opens")
         raise
 
 
@@ -234,9 +221,9 @@ def taken(
     return successor.user.run(successor, "taking over the state", take, seconds, interruptible=interruptible)
 
 
-def drives_itself(node: Node | None) -> bool:
+def drives_itself(node: Node) -> bool:
     """Whether it is a source that may begin as soon as it is open, at the position of its memento."""
-    return node is not None and node.slet.own_driver and not node.slet.inputs and node.slet.state is not None
+    return node.slet.own_driver and not node.slet.inputs and node.slet.state is not None
 
 
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
