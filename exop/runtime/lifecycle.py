@@ -242,7 +242,7 @@ class Lifecycle(Owner):
 
         def close() -> None:
             if self.driver is not None:
-                self.driver.leave()
+                self.driver.let_go()
             if self.tie is not None:
                 self.tie.retire()
             self._close()

@@ -206,7 +206,7 @@ class Changes:
         if fails:
             mesh = self.spoilt(mesh)
         try:
-            with refused_in_the_cut(self.owns) if self.more and self.chance.random() < 0.2 else nullcontext():
+            with refused_behind_the_bind(owns=self.owns) if self.more and self.chance.random() < 0.2 else nullcontext():
                 self.platform.apply(mesh)
             self.trace.append("made")
         except LifecycleError:
@@ -521,7 +521,7 @@ class Changes:
         return [f"{name} has {found[name]}, and {seen[name]} has come" for name in found if found[name] != seen[name]]
 
 
-def refused_in_the_cut(owns: bool) -> Any:
+def refused_behind_the_bind(*, owns: bool = False) -> Any:
     """Let a plan fail when everything is bound, and nothing is decided; or when slets that own something are closed."""
 
     def fail(name: str) -> None:

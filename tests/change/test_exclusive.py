@@ -267,8 +267,8 @@ def test_a_change_that_fails_between_the_two_is_undone(platform, monkeypatch):
 
     with stream(platform, old) as seen:
         grows(seen)
-        with monkeypatch.context() as patch, pytest.raises(PlanError, match="refused in between"):
-            patch.setattr(successors, "failpoint", fail)
+        monkeypatch.setattr(successors, "failpoint", fail)
+        with pytest.raises(PlanError, match="refused in between"):
             changed(platform, "app", lambda mesh: mesh.replace("b", new))
         grows(seen)
     assert ports.log[:3] == ["open Old 80", "close Old 80", "open Old 80"]

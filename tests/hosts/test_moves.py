@@ -271,11 +271,11 @@ def test_an_exclusive_slet_closes_before_it_opens_elsewhere(
         there.home.apply(there.line(endless, Owning, durable=0.05 if durable else None))
         grows(there.seen)
         if where != "nowhere":
-            with monkeypatch.context() as patch, pytest.raises(PlanError, match="not here"):
-                patch.setattr(Owning, "refused", where == "target")
-                if where == "source":
-                    patch.setattr(Handing, "hand_over", fails)
+            monkeypatch.setattr(Owning, "refused", where == "target")
+            monkeypatch.setattr(Handing, "hand_over", fails if where == "source" else original)
+            with pytest.raises(PlanError, match="not here"):
                 there.move("h2", "b")
+            monkeypatch.undo()
             grows(there.seen)  # when the change is undone here
             eventually(lambda: Owning.log[-1] == "open")
         there.move("h2", "b")

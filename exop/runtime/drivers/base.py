@@ -188,7 +188,7 @@ class Driver:
         """Ask the driver to stop: the replacement sends the unsent output (`take_in_flight`) and the end."""
         self._request("retired")
 
-    def leave(self) -> None:
+    def let_go(self) -> None:
         """Let go of a slet that closes before it is replaced; the driver is parked, and another thread calls this."""
 
     def take_in_flight(self) -> list[InFlight]:

@@ -223,7 +223,7 @@ class SourceDriver(ThreadDriver):
             try:
                 self._drain(iterator)
             finally:
-                self.leave()
+                self.let_go()
         except Halted:  # raised where a slet pulls
             if self.halting or self.retired:
                 raise
@@ -234,7 +234,7 @@ class SourceDriver(ThreadDriver):
             return again
         return self.restarting and not self.ending
 
-    def leave(self) -> None:
+    def let_go(self) -> None:
         """Close the iterator."""
         if not getattr(self._iterator, "gi_running", False):  # it is where it pulls
             iterator, self._iterator = self._iterator, None
@@ -388,7 +388,7 @@ class EngineDriver(Driver):
         """Return the driver that makes room for a push; between two pushes, those for whose items the slet waits."""
         return super().awaits() if self.busy or self.parked else self._feeders()
 
-    def leave(self) -> None:
+    def let_go(self) -> None:
         """Let pushes return that wait, or come while the slet closes: `take_in_flight` has them."""
         self._left = self.take_in_flight()
         self.heir = self._left.append

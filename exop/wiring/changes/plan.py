@@ -418,8 +418,7 @@ def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened
             if step.node in components:
                 yield from _of_predecessor(step, components[step.node])
             if step.after is not None and step.verb in ("add", "replace"):
-                last = opened.get(step.after.slet.identity)
-                yield from _of_successor(step, step.after, last, late=step.node in late)
+                yield from _of_successor(step, step.after, opened.get(step.after.slet.identity), late=step.node in late)
 
     return remarks
 

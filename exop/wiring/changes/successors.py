@@ -143,7 +143,7 @@ class Successors:
 
     def succeed(self, step: Step, predecessor: Component | None) -> Component:
         """Put a successor in the place of its predecessor, with its state and position in the stream."""
-        successor = self.made[step.node]
+        successor, late = self.made[step.node], step.node in self.exchanged[1]
         if predecessor is not None and step.state is not None:
             try:
                 predecessor.flush(self.plan.patience)  # the memento counts buffered output as sent
@@ -157,8 +157,7 @@ class Successors:
             failpoint("memento-before")
             if step.node not in self.states:
                 # If one that opens late fails, the old one goes on, and must not see its changes of the state.
-                way, copy = partial(taken, step.state, successor), step.node in self.exchanged[1]
-                self.states[step.node] = way(predecessor.state, self._budget(step), copy=copy)
+                self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step), copy=late)
             successor.succeed(predecessor, self.states[step.node])
             if successor.driver is not None and predecessor.driver is not None:  # it waits for room, too
                 successor.driver.overfilled = [*predecessor.driver.overfilled]
@@ -167,7 +166,7 @@ class Successors:
             successor.over = True
             if isinstance(successor.driver, SourceDriver):
                 successor.driver.over = True  # it only processes the items in flight
-        if step.node not in self.exchanged[1]:
+        if not late:
             self._start(successor)
         return successor
 
