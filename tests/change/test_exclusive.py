@@ -15,6 +15,7 @@ from exop.model.slets.slet import spec_of
 from exop.wiring.changes import successors
 from tests.change.owning import Answering, Listening, Ports, Pushing, Serving, owner
 from tests.change.tools import Position, chain, changed, end, endless, grows, plain, stream, whole, writing
+from tests.hosts.moving import APP, hosts
 from tests.rig import eventually
 
 
@@ -124,6 +125,25 @@ def test_a_suspended_slet_opens_again_suspended(platform):
         ports.refused = {"New"}
         platform.resume("app", "b")
         grows(seen)
+
+
+def test_a_checkpoint_is_taken_while_it_is_closed(tmp_path):
+    """What has failed and is closed is asked for nothing; a restart opens it, with its state and what waits for it."""
+    ports = Ports()
+    old, new = (owner(ports, Serving, name, exclusive=True) for name in ("Old", "New"))
+    old.flush = lambda self: ports.owner[self.bound]  # raises if it is closed
+    with hosts("h1", slets=(old, new), state=tmp_path) as there:
+        there.home.apply(there.line(endless, old, durable=3600.0))
+        grows(there.seen)
+        ports.refused = {"New", "Old"}
+        with pytest.raises(PlanError, match="New is refused"):
+            there.apply(lambda mesh: mesh.replace("b", new))
+        there.home.checkpoint(APP)
+        seen = [*there.seen]
+    ports.refused.clear()
+    with hosts("h1", slets=(old, new), state=tmp_path) as there:
+        grows(there.seen)
+        whole([*seen, *there.seen])
 
 
 def test_a_setting_reopens_it(platform):
