@@ -15,6 +15,7 @@ from exop.hosts.moves.handing import Handing
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.dataflow.entry import InFlight, placeholder
 from tests.change.tools import Sum, Tap, count_to, endless, grows, plain, summing, suspended, whole
+from tests.hosts.hosts_rig import at_rest
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import PATIENCE, eventually, parked
 
@@ -276,8 +277,8 @@ def test_an_exclusive_slet_closes_before_it_opens_elsewhere(
             with pytest.raises(PlanError, match="not here"):
                 there.move("h2", "b")
             monkeypatch.undo()
-            grows(there.seen)  # when the change is undone here
-            eventually(lambda: Owning.log[-1] == "open")
+            at_rest(*there.platforms.values())  # the change is undone
+            grows(there.seen)
         there.move("h2", "b")
         grows(there.seen)
         there.move("h1", "b")
