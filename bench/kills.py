@@ -38,6 +38,7 @@ FAILPOINTS: Final = {
     "checkpoint-put-out": "a checkpoint: the sinks have put out what belongs to it",
     "rebind-before": "a change: the states are handed over, the old connections are still bound",
     "rebind-after": "a change: the new connections are bound, all drivers are parked still",
+    "exclusive-closed": "a change: the old slets that own what the new ones need are closed, these are not open yet",
     "change-made": "a change has been made, and is in no checkpoint yet",
     "plan-prepared-before": "a change over hosts: everything is cut, the host has not recorded its vote",
     "plan-prepared-after": "a change over hosts: the host has recorded its vote, and not sent it",

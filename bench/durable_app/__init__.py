@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from exop import Application, InputPort, Memento, Punctuation, hookimpl, slet
+from exop import Application, InputPort, Memento, Punctuation, Slet, hookimpl, input_port, slet
 
 from .engine import Doubled, Summed, doubled_here
 
@@ -58,14 +58,19 @@ def keyed(number: int, tally: Tally) -> tuple[int, int, tuple[int, ...]]:
     return key, tally.sums[key], tally.last[key]
 
 
-@slet
-def keyed_again(number: int, tally: Tally) -> tuple[int, int, tuple[int, ...]]:
-    """The same in other words: what `keyed` is replaced by, and back."""
-    key = number - number // 7 * 7
-    before = tally.last.get(key, ())
-    tally.sums[key] = number + tally.sums.get(key, 0)
-    tally.last[key] = (*before[-2:], number)
-    return key, tally.sums[key], tally.last[key]
+class KeyedAgain(Slet, name="keyed_again", exclusive=True):
+    """The same in other words: what `keyed` is replaced by, and back, one closed before the other opens."""
+
+    tally: Tally
+
+    @input_port
+    def number(self, number: int) -> tuple[int, int, tuple[int, ...]]:
+        """Add a number to the sum of its key."""
+        key, tally = number - number // 7 * 7, self.tally
+        before = tally.last.get(key, ())
+        tally.sums[key] = number + tally.sums.get(key, 0)
+        tally.last[key] = (*before[-2:], number)
+        return key, tally.sums[key], tally.last[key]
 
 
 class Cells(Memento):
@@ -119,7 +124,7 @@ def either(item: Any) -> Any:
     return item
 
 
-SLETS = [numbers, keyed, keyed_again, counted, totals, means, pulled, either, Doubled, doubled_here, Summed]
+SLETS = [numbers, keyed, KeyedAgain, counted, totals, means, pulled, either, Doubled, doubled_here, Summed]
 #: The files that hold the output; the order of lines in the last one is that of a merge, which nobody promises.
 OUTPUTS = ("keyed", "counted", "totals", "means", "pulled", "engine", "doubled", "logged", "merged")
 #: Those of the queries on Spark, and of the aggregate that moves to Spark.

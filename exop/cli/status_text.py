@@ -199,6 +199,8 @@ def _slet_text(facts: Facts) -> str:
         version, types = facts["state"]["version"], facts["state"]["schema"]
         lines.append(f"  memento: {facts['memento']}" + (f"  version {version}" if version != 1 else ""))
         lines += [f"    {field}: {types[place]['name']}" for field, place, *_ in types[0].get("fields", ())]
+    if "exclusive" in facts["traits"]:
+        lines.append("  exclusive: only one can be open, so a change closes the old one before it opens the new one")
     return "\n".join([*lines, *_guarantee(facts["on_error"], facts)])
 
 

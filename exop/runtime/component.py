@@ -226,7 +226,9 @@ class Component(Lifecycle):
         self.failed(error)
 
     def resume(self) -> None:
-        """Accept items again, first the one on which the slet was suspended."""
+        """Accept items again, first the one on which the slet was suspended; a closed one is first to be replaced."""
+        if self.closed:
+            return
         with self._turn:
             self.error, self.stuck = None, False
             if self.allows(Event.RESUME):
@@ -324,7 +326,8 @@ class Component(Lifecycle):
     @property
     def has_ended(self) -> bool:
         """Whether the slet emits nothing more, even if it has failed since; an engine that has failed may do so."""
-        return self.status is State.ENDED or (self.over and not self.spec.own_driver)
+        over = self.over and (not self.spec.own_driver or self.closed or self.status is State.CREATED)
+        return over or self.status is State.ENDED
 
     @property
     def unfilled(self) -> list[Channel]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sized
 from enum import StrEnum
+from types import FunctionType
 from typing import Any, Final
 
 from exop.errors import ComponentFailed, LifecycleError
+from exop.logs import logger
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
 from exop.model.slets.slet import Slet
@@ -97,6 +100,7 @@ class Lifecycle(Owner):
         muted: Whether notifications of state changes are deferred until `announce`.
         entered: The monotonic time at which its opening began; 0 before.
         stuck: A call without an item has failed; the slet accepts no items until it is resumed or replaced.
+        closed: The slet was closed before its successor opened; if that failed, another instance is to replace it.
     """
 
     __slots__ = ("_changed", "_going_on", "_turn", "node", "spec", "status", "user")
@@ -109,7 +113,7 @@ class Lifecycle(Owner):
     committing: UserCall[Any] | None = None
     _asking: UserCall[None] | None = None
     _figures: Mapping[str, Any] = {}
-    muted = stuck = _open = _shut = False
+    muted = stuck = closed = _open = _shut = False
     entered = 0.0
     _stopped_by: object = None
 
@@ -232,6 +236,22 @@ class Lifecycle(Owner):
         """Close the slet, if it is open, within *seconds*; it also counts as closed after a `ComponentFailed`."""
         self.end_exit(self.begin_exit(), seconds)
 
+    def close_early(self, seconds: float) -> None:
+        """Close the slet while its component stays in its place, with its driver parked."""
+        self.closed = True
+
+        def close() -> None:
+            if self.driver is not None:
+                self.driver.let_go()
+            if self.tie is not None:
+                self.tie.retire()
+            self._close()
+
+        try:
+            self.user.run(self, "closing", close, seconds)
+        except RAISED as error:  # whether what it owns is free is seen when the successor opens
+            logger("exop.runtime").error("a slet does not close", node=self.id, error=error_text(error))
+
     def _close(self) -> None:
         """Close the slet; convert `SystemExit` and the like into an ordinary error."""
         with self._turn:
@@ -247,7 +267,7 @@ class Lifecycle(Owner):
     def flush(self, seconds: float = CLOSING) -> None:
         """Make the slet write its buffered output within *seconds*, or raise `ComponentFailed`."""
         try:
-            if callable(flush := getattr(self.instance, "flush", None)):
+            if callable(flush := getattr(self.instance, "flush", None)) and not self.closed:
                 self.user.run(self, "flushing", flush, seconds)
         except RAISED as error:
             problem = error.problem if isinstance(error, ComponentFailed) else error_text(error)
@@ -297,7 +317,8 @@ class Lifecycle(Owner):
     def proceed(self) -> None:
         """Make an engine that was stopped and not replaced continue."""
         self._stopped_by = None
-        self.user.run(self, "going on", self._go_on, CLOSING)
+        if not self.closed:
+            self.user.run(self, "going on", self._go_on, CLOSING)
 
     def _go_on(self) -> None:
         if self.tie is not None:
@@ -336,6 +357,22 @@ def overrides(cls: Callable[..., Any], *names: str) -> bool:
 def opens(spec: SletSpec) -> bool:
     """Whether opening the slet runs its code."""
     return spec.is_class and overrides(spec.factory, "__enter__", "ready")
+
+
+def imports_to_open(spec: SletSpec) -> list[str]:
+    """List the modules not imported yet that `__enter__` imports."""
+    # Imported lazily: only plans that open a class need it.
+    import dis
+    from importlib.util import resolve_name
+
+    function = getattr(spec.factory, "__enter__", None)
+    if not isinstance(function, FunctionType):
+        return []
+    instructions, package = list(dis.get_instructions(function)), function.__globals__.get("__package__") or ""
+    imports = [place for place, one in enumerate(instructions) if one.opname == "IMPORT_NAME"]
+    names = ["." * instructions[place - 2].argval + instructions[place].argval for place in imports]
+    full = [resolve_name(name, package) for name in names if package or not name.startswith(".")]
+    return [name for name in dict.fromkeys(full) if name not in sys.modules]
 
 
 def makes_freely(kind: type[Memento]) -> bool:

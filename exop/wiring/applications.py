@@ -220,17 +220,20 @@ class Applications:
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again, beginning with the one that it is suspended on."""
         deployment = self.get(application)
-        if deployment.mesh.node(node).suspended:
+        if suspended := deployment.mesh.node(node).suspended:
             self.plan(deployment.mesh.resume(node)).apply()
-            return
-        with deployment.changing:
-            component = deployment.components[node]
-            if not component.allows(Event.RESUME):
-                raise refused(component.name, component.status, Event.RESUME)
-            if component.tie is not None and component.tie.failure is not None:
-                cure = "a replacement or a changed setting (`exop configure`), which starts its engine again"
-                raise refused(component.name, component.status, Event.RESUME, cure) from component.tie.failure
-            component.resume()
+        if (component := deployment.components[node]).closed:
+            with self.changes.turn(application):
+                self.changes.reopen(deployment, component)
+        elif not suspended:
+            with deployment.changing:
+                component = deployment.components[node]
+                if not component.allows(Event.RESUME):
+                    raise refused(component.name, component.status, Event.RESUME)
+                if component.tie is not None and component.tie.failure is not None:
+                    cure = "a replacement or a changed setting (`exop configure`), which starts its engine again"
+                    raise refused(component.name, component.status, Event.RESUME, cure) from component.tie.failure
+                component.resume()
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
         """Stop an application, or forget one that is down; return whether all its threads have ended in time."""

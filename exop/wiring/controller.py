@@ -77,7 +77,7 @@ class WiringController:
         undo: list[Callable[[], object]] = []
         try:
             with Pause(deployment, timeout, drivers=region.drivers(deployment)) as pause:
-                Drain(pause, engines, region, lambda _: None, undo).stage()
+                Drain(pause, engines, region, undo).stage()
                 pause.close()
                 pause.run(action, lambda: self.bind(deployment, region)({*pause.drivers}))
         finally:

@@ -181,6 +181,56 @@ def test_an_update_that_fails_changes_nothing(platform: Platform, tmp_path: Path
     runs_on(one)
 
 
+#: The same slet, which owns a file while it is open.
+OWNING = (
+    CHECKING[: CHECKING.index("@slet")].replace("Memento, slet", "Memento, Slet, input_port")
+    + """
+import os
+from pathlib import Path
+
+class AddUp(Slet, name="add_up"EXCLUSIVE):
+    seen: Seen
+
+    def __enter__(self):
+        os.close(os.open(PATH, os.O_CREAT | os.O_EXCL))
+        return self
+
+    def __exit__(self, *exc):
+        os.remove(PATH)
+
+    @input_port
+    def number(self, number: int) -> tuple[int, int]:
+        assert number == self.seen.last.number + 1, (number, self.seen.last.number)
+        self.seen.last.number = number
+        return number, SCALE
+"""
+)
+
+
+def test_slets_that_own_a_file_are_updated_if_they_say_so(platform: Platform, tmp_path: Path):
+    """Without the keyword, the error names it; with the keyword, the update is made, or undone by opening it again."""
+
+    def owning(version: str, exclusive: str, more: str = "") -> Path:
+        slets = OWNING.replace("PATH", repr(str(tmp_path / "owned"))).replace("EXCLUSIVE", exclusive) + more
+        folder = speeds(tmp_path, version, int(version[0]), slets=slets)
+        (folder / "bundle.toml").write_text(manifest(version, offers='["slets:AddUp"]'))
+        return folder
+
+    started(platform, owning("1.0.0", ""))
+    one = road(platform, "one")
+    with pytest.raises(ComponentFailed, match="File exists") as refused:
+        platform.bundles.update(owning("2.0.0", ""))
+    assert any("write `class AddUp(…, exclusive=True)`" in note for note in refused.value.__notes__)
+    platform.bundles.update(owning("3.0.0", ", exclusive=True"))
+    eventually(lambda: one.components["check"].state.scale == 3)
+    failing = owning("4.0.0", ", exclusive=True", "    def ready(self):\n        raise OSError('no such road')\n")
+    with pytest.raises(ComponentFailed, match="no such road") as refused:
+        platform.bundles.update(failing)
+    assert "one.sum was closed for its successor, and is open again, with its state" in refused.value.__notes__
+    runs_on(one, revision=2)
+    assert one.components["sum"].spec.identity == "speeds@3.0.0:add_up"
+
+
 def test_what_an_update_had_started_is_stopped_again(platform: Platform, tmp_path: Path):
     """Bundles that the new version requires were started for it alone."""
     started(platform, speeds(tmp_path))

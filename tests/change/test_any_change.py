@@ -24,8 +24,10 @@ from exop.model.slets.spec import SletSpec
 from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import Split
 from exop.wiring.changes import change as changing
+from exop.wiring.changes import successors
 from tests.change.tools import Books
 from tests.mesh import stations
+from tests.mesh.owned import OWNED, owned
 from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
 from tests.mesh.stations import Count
 from tests.mesh.test_any_mesh import PATIENCE, WAITS, heal, state_of
@@ -52,6 +54,8 @@ LATER = (*MORE, "letters", "letters", "letters", "gate", "gate", "split", "split
 #: And these keep what they are given in a state, which is made again from logs that came before or after them; and let
 #: slets pull what was pushed to them.
 LATEST = (*LATER, "reckon", "reckon", "reckon", "younger", "younger", "rebuild", "rebuild", "rebuild", "pull", "pull")
+#: And these give stations slets that own something, of which only one can be open.
+OWNING = (*LATEST, *("own",) * 8, *("replace",) * 4)
 #: How a spoilt plan fails.
 SPOILT = ("refused at opening", "refused in the pause", "refused behind the bind")
 #: What may be refused for a good reason: the stream is over somewhere, or an item in hand would be lost.
@@ -103,6 +107,10 @@ class Unopened(Slet):
     def item(self, item: Any) -> Any:
         """Never called."""
         return item
+
+
+class UnopenedAlone(Unopened, exclusive=True):
+    """A slet that cannot be opened, and is tried when the old one is closed."""
 
 
 @slet
@@ -198,13 +206,14 @@ class Changes:
         if fails:
             mesh = self.spoilt(mesh)
         try:
-            with refused_behind_the_bind() if self.more and self.chance.random() < 0.2 else nullcontext():
+            with refused_behind_the_bind(owns=self.owns) if self.more and self.chance.random() < 0.2 else nullcontext():
                 self.platform.apply(mesh)
             self.trace.append("made")
         except LifecycleError:
             return
         except ExopError as refused:
-            self.trace.append(str(refused))
+            self.trace += [str(refused), *getattr(refused, "__notes__", ())]
+            assert "does not open again" not in "".join(self.trace), f"{self.trace[-4:]}: what was closed stays closed"
             if not any(reason in str(refused) for reason in (*SPOILT, *GOOD_REASONS)):
                 raise AssertionError(f"{self.trace[-4:]}: {refused!r}") from refused
             self.forget(mesh, before)
@@ -259,6 +268,25 @@ class Changes:
             kind = Odd if kind is Even else Even
             self.trace[-1] += " with an upgrade"
         return dataclasses.replace(spec, state=(name, kind))
+
+    def own(self, mesh: Mesh, node: str) -> Mesh:
+        """Replace a slet by one that does the same and owns something."""
+        nodes = [name for name, kind in self.made.kinds.items() if kind in OWNED and name in mesh.nodes]
+        if not nodes:
+            return mesh
+        node = self.chance.choice(nodes)
+        self.trace[-1] += f" {node}"
+        spec, now = self.owning(node), mesh.nodes[node].slet.state
+        return mesh.replace(node, spec if now is None else dataclasses.replace(spec, state=now))
+
+    @property
+    def owns(self) -> bool:
+        """Whether there are such slets."""
+        return "own" in self.edits
+
+    def owning(self, node: str) -> SletSpec:
+        """Such a slet for a station."""
+        return spec_of(owned(self.made.stations[node], self.made.kinds[node]))
 
     def insert(self, mesh: Mesh, node: str) -> Mesh:
         """Put a slet that passes everything on in front of one port of a node."""
@@ -468,7 +496,7 @@ class Changes:
         node = self.chance.choice(able)
         if self.chance.random() < 0.5:
             return mesh.replace(node, refusing)
-        return mesh.replace(node, Unopened, lose_state=True)
+        return mesh.replace(node, UnopenedAlone if self.owns else Unopened, lose_state=True)
 
     def wrong(self) -> list[str]:
         """Items that went past a table, and what the sinks that came and went have seen with a gap, or out of order."""
@@ -493,14 +521,14 @@ class Changes:
         return [f"{name} has {found[name]}, and {seen[name]} has come" for name in found if found[name] != seen[name]]
 
 
-def refused_behind_the_bind() -> Any:
-    """Let a plan fail when everything is bound, and nothing is decided."""
+def refused_behind_the_bind(*, owns: bool = False) -> Any:
+    """Let a plan fail when everything is bound, and nothing is decided; or when slets that own something are closed."""
 
     def fail(name: str) -> None:
-        if name == "rebind-after":
+        if name in ("rebind-after", "exclusive-closed"):
             raise PlanError("refused behind the bind")
 
-    return mock.patch.object(changing, "failpoint", fail)
+    return mock.patch.object(successors if owns else changing, "failpoint", fail)
 
 
 @pytest.fixture(scope="module")
@@ -589,6 +617,13 @@ def test_any_change_while_drivers_wait_for_each_other(platform, seed):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_any_change_with_slets_that_own_something(platform, seed):
+    """No two that own the same are open at once, none works that is closed, and an undone change reopens it."""
+    wrong = run(platform, "any", random.Random(seed), more=True, edits=OWNING, **(WAITS if seed % 2 else {}))
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
 @pytest.mark.timeout(0)
 def test_a_long_campaign(platform):
@@ -598,7 +633,7 @@ def test_a_long_campaign(platform):
     end = time.monotonic() + float(seconds)
     number = 0
     while time.monotonic() < end:
-        edits = {2: LATEST, 3: LATER}.get((seed + number) % 4, ())
+        edits = {1: OWNING, 2: LATEST, 3: LATER}.get((seed + number) % 4, ())
         waits: Any = WAITS if (seed + number) % 3 == 0 else {}
         wrong = run(platform, "any", random.Random(seed + number), more=(seed + number) % 4 > 0, edits=edits, **waits)
         assert not wrong, f"EXOP_STRESS=1:{seed + number}\n" + "\n".join(wrong)

@@ -10,6 +10,7 @@ import pytest
 
 from exop import Platform
 from exop.model.slets.handover import HandOver
+from exop.runtime.component import Component
 from exop.runtime.dataflow import batches as convert
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight
 from exop.runtime.dataflow.inlets import Inlets
@@ -201,6 +202,16 @@ def punctuations_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure, "_send_letters", lambda component, unwound=None, then=(): send(component, unwound))
 
 
+def opened_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slet that owns something opens while the old one has it."""
+    monkeypatch.setattr(planning.Plan, "exchanged", lambda self, *given: (set(), set()))
+
+
+def closed_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was closed for a successor that did not open takes items as if it were open."""
+    monkeypatch.setattr(Component, "fail_until_resumed", lambda self, error: None)
+
+
 #: The mesh in which each mistake shows; if it does not, because threads have met otherwise, all meshes are tried.
 MISTAKES = {
     cut_without_waiting: 0,
@@ -219,9 +230,10 @@ MISTAKES = {
 #: Those that show under the edits, and in the meshes, that came later.
 MORE = {moved_before_the_decision: 0, by_the_old_channel: 41, windows_without_names: 17}
 LATEST = {rebuilt_from_any_log: 98, read_instead_of_fed: 14}
+OWNING = {opened_beside: 0, closed_in_silence: 0}
 
 
-@pytest.mark.parametrize(("plant", "known"), (MISTAKES | MORE | LATEST).items())
+@pytest.mark.parametrize(("plant", "known"), (MISTAKES | MORE | LATEST | OWNING).items())
 def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None], known: int) -> None:
     """Some mesh shows it: what was sent and what has come differ, two drivers met, or a stream or thread has no end."""
     monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
@@ -243,8 +255,8 @@ def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Cal
 def caught(platform: Platform, seed: int, plant: Any) -> bool:
     """The checks found something wrong, a thread did not leave, or a place was not where the change looked for it."""
     try:
-        edits = test_any_change.LATEST if plant in LATEST else ()
-        more = plant in MORE or plant in LATEST
+        edits = test_any_change.LATEST if plant in LATEST else test_any_change.OWNING if plant in OWNING else ()
+        more = plant in MORE or bool(edits)
         return bool(test_any_change.run(platform, "any", random.Random(seed), more=more, edits=edits))
     except (AssertionError, KeyError):
         return True

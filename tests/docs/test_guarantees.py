@@ -95,6 +95,11 @@ PROOFS = {
         "../plugins/exop-duckdb/tests/test_duckdb.py::test_the_windows_of_spark_close_at_punctuations",
     ],
     "drives itself without a `Tie`": [GOING_ON + "test_a_slet_that_drives_itself_is_refused"],
+    "owns a port, file or device": [
+        "change/test_exclusive.py::test_a_successor_that_does_not_open_leaves_the_old_one_open",
+        "change/test_any_change.py::test_any_change_with_slets_that_own_something",
+        "hosts/test_moves.py::test_an_exclusive_slet_closes_before_it_opens_elsewhere",
+    ],
     "Linear Road's `traffic`": [ROAD],
     # Sinks
     "`stock:write_lines`": [

@@ -6,15 +6,16 @@ import os
 import random
 import time
 from itertools import count
+from typing import Any, ClassVar, Self
 
 import pytest
 
-from exop import Application
+from exop import Application, Slet, input_port
 from exop.errors import PlanError
 from exop.hosts.moves.transfer import Moves
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.mesh import Mesh
-from tests.change.tools import endless, grows, plain, summing, whole
+from tests.change.tools import endless, grows, summing, whole
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.hosts.test_moves import spread
 
@@ -22,6 +23,26 @@ from tests.hosts.test_moves import spread
 CHANGES = 10
 #: The channel that moves together with the slet behind it.
 WINDOWS = "windows"
+
+
+class Passing(Slet, exclusive=True):
+    """Passes items on, and owns something: only one instance is open, on whichever host."""
+
+    owner: ClassVar[list[Any]] = []
+
+    def __enter__(self) -> Self:
+        assert not self.owner, "another one is open"
+        self.owner.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.owner.remove(self)
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Pass an item on."""
+        assert self.owner == [self], "it is closed"
+        return x
 
 
 def two_ways(there: Hosts, chance: random.Random) -> Mesh:
@@ -34,7 +55,7 @@ def two_ways(there: Hosts, chance: random.Random) -> Mesh:
     windows = app.channel(WINDOWS, "window", count=chance.randint(1, 10))
     app.add("source", endless, out=first)
     app.add("sums", summing, x=first, out=left)
-    app.add("passes", plain, x=first, out=windows)
+    app.add("passes", Passing, x=first, out=windows)
     app.add("spread", spread, x=windows, out=right)
     app.add("sink", there.sink, x=left)
     app.add("sink_too", there.sink_too, x=right)
@@ -64,7 +85,7 @@ def is_possible(before: Mesh, after: Mesh) -> bool:
 def campaign(seed: int) -> None:
     """Make changes, after each of which both sinks go on."""
     chance = random.Random(seed)
-    with hosts("h1", "h2", "h3", slets=(spread,)) as there:
+    with hosts("h1", "h2", "h3", slets=(spread, Passing)) as there:
         there.home.apply(two_ways(there, chance))
         for _ in range(CHANGES):
             grows(there.seen, 30)

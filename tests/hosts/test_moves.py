@@ -15,6 +15,7 @@ from exop.hosts.moves.handing import Handing
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.dataflow.entry import InFlight, placeholder
 from tests.change.tools import Sum, Tap, count_to, endless, grows, plain, summing, suspended, whole
+from tests.hosts.hosts_rig import at_rest
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import PATIENCE, eventually, parked
 
@@ -225,6 +226,65 @@ def test_a_failure_in_the_cut_leaves_the_slet_where_it_was(side: str, monkeypatc
         there.move("h2", "b")
         grows(there.seen)
         whole([*there.seen])
+
+
+class Owning(Slet, exclusive=True):
+    """Owns something that there is only once, also for platforms on one machine."""
+
+    so_far: Sum
+    log: ClassVar[list[str]] = []
+    refused: ClassVar[bool] = False
+
+    def __enter__(self) -> Self:
+        assert not self.log or self.log[-1] != "open", "another one is open"
+        if self.refused and len(self.log) % 4 == 2:  # the first one that opens after a close
+            self.log += ["refused", "closed"]
+            raise OSError("not here")
+        self.log.append("open")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.log.append("closed")
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Count."""
+        self.so_far.count += 1
+        assert x == self.so_far.count
+        return x
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("where", ["target", "source", "nowhere"])
+def test_an_exclusive_slet_closes_before_it_opens_elsewhere(
+    where: str, durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """If it does not open there, or the change fails after that, it is opened here again, with its state."""
+    Owning.log.clear()
+    original = Handing.hand_over
+
+    def fails(self: Handing, handed: dict[str, Any]) -> Any:
+        if self.host == "h1":
+            raise PlanError("not here")
+        return original(self, handed)
+
+    with hosts("h1", "h2", slets=(Owning,), state=tmp_path if durable else None) as there:
+        there.home.apply(there.line(endless, Owning, durable=0.05 if durable else None))
+        grows(there.seen)
+        if where != "nowhere":
+            monkeypatch.setattr(Owning, "refused", where == "target")
+            monkeypatch.setattr(Handing, "hand_over", fails if where == "source" else original)
+            with pytest.raises(PlanError, match="not here"):
+                there.move("h2", "b")
+            monkeypatch.undo()
+            at_rest(*there.platforms.values())  # the change is undone
+            grows(there.seen)
+        there.move("h2", "b")
+        grows(there.seen)
+        there.move("h1", "b")
+        grows(there.seen)
+        whole([*there.seen])
+    assert Owning.log.count("open") == 3 + (where != "nowhere")
 
 
 def test_a_target_that_dies_in_the_middle_leaves_the_slet_where_it_was(monkeypatch: pytest.MonkeyPatch):

@@ -41,6 +41,7 @@ class Notes:
     marks: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     wrong: list[str] = field(default_factory=list)
     inside: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

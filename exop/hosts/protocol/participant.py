@@ -105,7 +105,7 @@ class Participant(threading.Thread):
             case "commit":
                 change.commit()
             case "abort":
-                change.abort(self.undone)
+                self._changes.undo(change, self.undone)
         return None
 
     def _reserve(self, change: Change, turn: ExitStack) -> None:

@@ -113,11 +113,11 @@ class Shadow:
             if diverted := self.diverted(new.name):
                 _check_diverted(old, new, diverted)
             else:
+                mark = "" if new.slet.exclusive else ", or mark it effects=False if it has none"
                 _check_effects(
                     new,
-                    ", which would happen twice while both run; divert the effects of the successor "
-                    "(Shadow(divert={'path': …})), or mark it effects=False if it has none, or replace it without a "
-                    "shadow",
+                    f", which would happen twice while both run; divert the effects of the successor "
+                    f"(Shadow(divert={{'path': …}})){mark}, or replace it without a shadow",
                 )
 
 
@@ -140,7 +140,8 @@ def check_keep(mesh: Mesh, replaced: Replaced, seconds: float) -> None:
     for old, new in replaced:
         cure = "its predecessor cannot run on as a standby; to go back later, replace it back"
         _check_shares_items(mesh, (old, new), cure)
-        _check_effects(old, ", and would go on doing so as a standby; to go back later, replace it back")
+        one = new if new.slet.exclusive else old  # to which the old one has to give way
+        _check_effects(one, ", and would go on doing so as a standby; to go back later, replace it back")
 
 
 def check_catching_up(mesh: Mesh, old: Node, new: Node) -> None:
@@ -183,4 +184,5 @@ def _check_shares_items(mesh: Mesh, pair: tuple[Node, Node], cure: str) -> None:
 def _check_effects(node: Node, cure: str) -> None:
     if node.slet.has_effects:
         why = " (it is a sink)" if node.slet.effects is None else ""
+        why = " (it is exclusive: only one can be open)" if node.slet.exclusive else why
         raise PlanError(f"{node.name}: {node.slet.name} acts on something outside of the mesh{why}{cure}")

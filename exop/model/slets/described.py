@@ -29,7 +29,7 @@ T = TypeVar("T")
 #: The version of the format.
 FORMAT: Final = 1
 _CONTROL: Final = ("punctuation", "end", "pauses")
-_TRAITS: Final = ("is_class", "own_driver", "iterated")
+_TRAITS: Final = ("is_class", "own_driver", "iterated", "exclusive")
 #: What `repeats` is of a slet that has none of its own.
 _REPEATS: Final = (None, Slet.repeats.__func__)  # type: ignore[attr-defined]
 _ROWS: Final = list[dict[str, Any]]

@@ -84,8 +84,9 @@ class Slet:
     and the slet pushes by `self.outputs[name]`. Fields annotated with `OutputPorts[T]` and `InputPorts[T]`, and input
     methods with another parameter for the name of the port before the item, denote any number of ports.
 
-    The class keywords are `own_driver=True` (the slet pushes from its own threads) and those of `@slet`. Subclasses
-    inherit all keywords except the name.
+    The class keywords are those of `@slet`, `own_driver=True` (the slet pushes from its own threads), and
+    `exclusive=True` (the slet owns a port, file or device, so that only one instance can be open: a change closes the
+    old slet before it opens the new one). Subclasses inherit all keywords except the name.
     """
 
     #: The slet keeps state outside of a memento, such as that of an engine: replacing it requires `lose_state`.
@@ -107,22 +108,26 @@ class Slet:
     __slet__: ClassVar[SletSpec | None] = None
     __slet_options__: ClassVar[Mapping[str, Any]] = {}
 
-    def __init_subclass__(cls, *, name: str | None = None, own_driver: bool | None = None, **more: Any) -> None:
-        given = {key: more.pop(key, None) for key in _CARE} | {"own_driver": own_driver}
+    def __init_subclass__(cls, *, name: str | None = None, **more: Any) -> None:
+        given = {key: more.pop(key, None) for key in (*_CARE, *_TRAITS)}
         try:
             super().__init_subclass__(**more)
         except TypeError as error:
             if not more:  # raised by the code of a base class
                 raise
             problem = f"the class has no keyword {', '.join(more)}"
-            raise wrong(cls.__qualname__, problem, f"use name, own_driver, {', '.join(_CARE)}") from error
+            raise wrong(cls.__qualname__, problem, f"use name, {', '.join((*_TRAITS, *_CARE))}") from error
         care = {**cls.__slet_options__, **{key: value for key, value in given.items() if value is not None}}
         cls.__slet_options__ = {**care}
-        drives = bool(care.pop("own_driver", False))
+        drives, exclusive = (bool(care.pop(name, False)) for name in _TRAITS)
         _check_care(cls.__qualname__, care)
+        if exclusive and (cls.keeps_own_state or cls.packs):
+            problem = "it is exclusive, and the state that it keeps outside of a memento is lost when it closes"
+            raise wrong(cls.__qualname__, problem, "keep the state in a memento, or drop exclusive=True")
+        cls.reopens = exclusive or cls.reopens  # its settings name what it owns
         as_dataclass(cls, "slet", eq=False, repr=False)
         if (spec := read_class(cls, own_driver=drives)) is not None:
-            spec = replace(spec, name=name or spec.name, **care)
+            spec = replace(spec, name=name or spec.name, exclusive=exclusive, **care)
         cls.__slet__ = spec
 
     def __enter__(self) -> Self:
@@ -246,6 +251,8 @@ def spec_of(thing: Any) -> SletSpec:
 
 #: Options of `@slet`, and class keywords, about items that fail.
 _CARE = ("atomic", "on_error", "timeout", "dead_letters", "effects")
+#: Keywords of classes only.
+_TRAITS = ("own_driver", "exclusive")
 
 
 def _check_care(name: str, care: Mapping[str, Any]) -> None:

@@ -164,6 +164,7 @@ class SletSpec:
         timeout: The seconds after which a call of the slet is reported.
         dead_letters: The maximum number of failed items that are stored.
         effects: Whether the slet has effects outside of the mesh; `None` if undeclared.
+        exclusive: Only one instance may be open: a replaced slet closes before its successor opens.
         plugin: The plugin that registered it; `None` for code embedded in an application.
         sets_aside: Its last output is that for dead letters, which no slet declares itself.
         families: The families of ports; their connected members are among the inputs and outputs.
@@ -185,6 +186,7 @@ class SletSpec:
     timeout: float | None = None
     dead_letters: int = DEAD_LETTERS
     effects: bool | None = None
+    exclusive: bool = False
     plugin: str | None = None
     sets_aside: bool = False
     families: tuple[PortSpec, ...] = ()
@@ -194,7 +196,7 @@ class SletSpec:
     @property
     def has_effects(self) -> bool:
         """Whether the slet has effects outside of the mesh; by default sources and sinks do."""
-        return self.effects if self.effects is not None else self.role is not Role.PI
+        return self.exclusive or (self.effects if self.effects is not None else self.role is not Role.PI)
 
     @property
     def identity(self) -> str:

@@ -186,6 +186,9 @@ class Driver:
     #: Ask the driver to stop: the replacement sends the unsent output (`take_in_flight`) and the end.
     retire = partialmethod(_request, "retired")
 
+    def let_go(self) -> None:
+        """Let go of a slet that closes before it is replaced; the driver is parked, and another thread calls this."""
+
     def take_in_flight(self) -> list[InFlight]:
         """Take out the slet's output that the driver has not sent. The driver is parked, and will stop."""
         return []

@@ -156,6 +156,7 @@ class SourceDriver(ThreadDriver):
         self._plain = form == "items" and unsent is None
         self._mixed = form == "mixed" and unsent is None
         self._pulls = pulls
+        self._iterator: Iterator[Any] | None = None
         self.flow = Flow(partial(getattr, self, "count"))
 
     def run(self) -> None:
@@ -218,12 +219,11 @@ class SourceDriver(ThreadDriver):
             self.restarting = False
             self._settle()
         try:
-            iterator = iter(self._iterate())
+            self._iterator = iterator = iter(self._iterate())
             try:
                 self._drain(iterator)
             finally:
-                if (close := getattr(iterator, "close", None)) is not None:
-                    close()
+                self.let_go()
         except Halted:  # raised where a slet pulls
             if self.halting or self.retired:
                 raise
@@ -233,6 +233,13 @@ class SourceDriver(ThreadDriver):
             self.rest()
             return again
         return self.restarting and not self.ending
+
+    def let_go(self) -> None:
+        """Close the iterator."""
+        if not getattr(self._iterator, "gi_running", False):  # it is where it pulls
+            iterator, self._iterator = self._iterator, None
+            if (close := getattr(iterator, "close", None)) is not None:
+                close()
 
     def _drain(self, iterator: Iterator[Any]) -> None:
         """Push single items directly; use `_send` for batches, control items, and items of slets with further ports."""
@@ -317,6 +324,7 @@ class EngineDriver(Driver):
     Attributes:
         pullers: The drivers of the ports from which the slet pulls.
         heir: Takes the items that the slet pushes after it was replaced; if `None`, they are dropped.
+        turn: Held during a push.
     """
 
     def __init__(
@@ -326,7 +334,8 @@ class EngineDriver(Driver):
         self.pullers: list[Puller] = []
         self._feeders = feeders
         self.heir: Callable[[InFlight], None] | None = None
-        self._turn = threading.RLock()
+        self.turn = threading.RLock()
+        self._left: list[InFlight] = []
         self._pending: Pending | None = None
         self._finish = finish
         self._started = self._over = self._prompted = False
@@ -343,7 +352,7 @@ class EngineDriver(Driver):
 
         Raise `ChannelClosed` if the platform has ended the stream.
         """
-        with self._turn, acting_as(self):
+        with self.turn, acting_as(self):
             if self._over:
                 raise ChannelClosed(channel=f"behind {self.name}")
             self.busy = True
@@ -379,10 +388,17 @@ class EngineDriver(Driver):
         """Return the driver that makes room for a push; between two pushes, those for whose items the slet waits."""
         return super().awaits() if self.busy or self.parked else self._feeders()
 
+    def let_go(self) -> None:
+        """Let pushes return that wait, or come while the slet closes: `take_in_flight` has them."""
+        self._left = self.take_in_flight()
+        self.heir = self._left.append
+        for one in (self, *self.pullers):
+            one.retire()
+
     def take_in_flight(self) -> list[InFlight]:
-        """Take out the push that waits at the safe point, as an in-flight item."""
+        """Take out the push that waits at the safe point, as an in-flight item, after those that have returned."""
         push, self._pending = self._pending, None
-        return [push(False)] if push is not None else []
+        return [*self._left, *([push(False)] if push is not None else [])]
 
     def prompt(self) -> None:
         """Empty the inlets in another thread, since the slet may not push for a long time."""
@@ -398,7 +414,7 @@ class EngineDriver(Driver):
         self.prompt()  # in another thread, because a waiting push may hold the lock
 
     def _catch_up_apart(self) -> None:
-        with suppress(Halted), self._turn, acting_as(self):
+        with suppress(Halted), self.turn, acting_as(self):
             with self._flags:
                 self._prompted = False  # reset first: items that are posted later get another thread
             self.busy = True

@@ -181,7 +181,7 @@ class Watchdog:
 
 def shows(component: Component) -> bool:
     """Whether the slet has a hook that makes buffered output visible."""
-    return callable(getattr(type(component.instance), "make_visible", None))
+    return not component.closed and callable(getattr(type(component.instance), "make_visible", None))
 
 
 class Visibility:

@@ -40,7 +40,7 @@ from exop.wiring.changes.conditional_updates import caught_up, remembered, settl
 from exop.wiring.changes.drain import Drain, check_ends, hand_over_input, move_contents, peek_unsent
 from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import Successors, discard, drives_itself, retire
+from exop.wiring.changes.successors import Successors, discard, retire
 from exop.wiring.controller import WiringController
 from exop.wiring.graph import ids
 from exop.wiring.graph.binding import with_ends
@@ -86,6 +86,7 @@ class Change:
         coming: The channels to which items come from other hosts, or whose producers do.
         before_cut: Called when the drivers are parked, before anything is changed.
         parks_all: Whether the cut parks all drivers of the application; set before the first step.
+        closed: The old slets that were closed in the cut for their successors; after an abort, they are to be opened.
     """
 
     deployment: Deployment
@@ -102,6 +103,7 @@ class Change:
     coming: Collection[str] = ()
     before_cut: list[Callable[[], object]] = field(default_factory=list)
     parks_all: bool = False
+    closed: list[Component] = field(default_factory=list)
     _landed: list[InFlight] = field(default_factory=list)
     _arrivals: dict[str, Arrival] = field(default_factory=dict)
     _turn: threading.RLock = field(default_factory=threading.RLock)
@@ -115,7 +117,8 @@ class Change:
     def __post_init__(self) -> None:
         self.name, self.target, self.timeout = self.deployment.name, self.plan.after, self.plan.patience
         ready = {node: one.component for node, one in self.followers.ready.items()}
-        self._successors = Successors(self.deployment, self.wiring.manager, self.plan, self._undo, ready)
+        given = self.deployment, self.wiring.manager, self.plan, self._undo
+        self._successors = Successors(*given, ready=ready, closed=self.closed)
         leaving = (step.node for step in self.plan.steps if step.verb in ("replace", "remove"))
         self._old = old = [self.deployment.components[node] for node in leaving]
         configured = [self.deployment.components[step.node] for step in self.plan.steps if step.verb == "configure"]
@@ -135,7 +138,7 @@ class Change:
         """Make and open the successors while the old slets work; this may take minutes."""
         yield_gil()  # planning came before
         check_interrupt()
-        self._successors.arriving = self.arriving
+        self._successors.arriving, self._successors.departing = self.arriving, self.departing
         self._successors.create()
         self._successors.open()
         for one in self._old:
@@ -165,10 +168,10 @@ class Change:
         pause.drivers = sorted(drivers, key=lambda driver: driver.rank)
         self._undo.append(partial(setattr, self.deployment, "leaving", []))
         self.deployment.leaving = [self.deployment.channels[one.name] for one in self.plan.changes.channels_removed]
-        open_late = partial(self._successors.open_late, pause)
-        old, undo = self._old, self._undo
-        self._drain = Drain(pause, old, region, open_late, undo, self.handed_over, self.departing)
+        self._drain = Drain(pause, self._old, region, self._undo, self.handed_over, self.departing)
         self._drain.stage()
+        for component in self._old:
+            self._successors.inherit(pause, component)
 
     def channel(self, name: str) -> Channel:
         """Return a channel that the change removes, or else one that is there; between the cut and the commit."""
@@ -191,8 +194,6 @@ class Change:
         with self._turn:
             component = self._successors.made[node]
             arrival.adopt(component, f"the memento of {self.name}.{node}, which comes from another host", self.timeout)
-            if drives_itself(component.node):  # it has waited for its memento
-                component.enter(self.plan.timeout)
             self._arrivals[node] = arrival
 
     def land(self, posted: Iterable[InFlight], taken: Iterable[tuple[Buffered, list[Waiting]]]) -> None:
@@ -223,10 +224,15 @@ class Change:
 
     @_leads(Phase.STAGED, Phase.COMMITTED)
     def make(self) -> None:
-        """Cut and commit in the driver that parks last: the shortest pause."""
+        """Cut and commit in the driver that parks last: the shortest pause; but slets close and open without a lock."""
         self._close_drivers()
         try:
-            self.pause.run(self._cut, self._go_on)
+            if any(self._successors.exchanged):
+                self.pause.wait_parked()
+                self._cut()
+                self._go_on()
+            else:
+                self.pause.run(self._cut, self._go_on)
         finally:
             self.pause.end()
 
@@ -310,10 +316,11 @@ class Change:
             failpoint("rebind-before")
             self._complete = self.wiring.bind(self.deployment, region, self.continued, self.coming)
             failpoint("rebind-after")
+            self._successors.exchange({one.node.name: one for one in self._old}, undo)
         except BaseException as error:
             undo_all(undo, error)  # before anything moves again
             raise
-        self.target = mesh.at(self.deployment.mesh.revision + 1)
+        self.target = mesh.at(self.deployment.mesh.revision + bool(self.plan))  # the same, if a slet is reopened
         self.stored = self.deployment.update_log.to_store(self.target)
 
     def _go_on(self) -> None:

@@ -45,15 +45,13 @@ from exop.wiring.graph.wiring_graph import Edge, WiringGraph
 class Drain:
     """Empties the queues and components that go, upstream first, and closes the drivers upstream of them.
 
-    `stopped` is called with each of the `old` components as soon as it has stopped; `undo` lets these go on. The
-    contents of `handed_over` go elsewhere, and are not processed here. The nodes `departing` go to another host, with
-    what waits in front of their ports, but not with what waits in front of a channel.
+    `undo` lets the `old` components go on. The contents of `handed_over` go elsewhere, and are not processed here. The
+    nodes `departing` go to another host, with what waits in front of their ports, but not in front of a channel.
     """
 
     pause: Pause
     old: Iterable[Component]
     region: Region
-    stopped: Callable[[Component], None]
     undo: list[Callable[[], object]]
     handed_over: Collection[str] = ()
     departing: Collection[str] = ()
@@ -183,7 +181,6 @@ class Drain:
                 )
             if component.tie is not None:  # its further output would have no reader
                 component.tie.hold(self.pause.timeout)
-        self.stopped(component)
 
     def check_inlets(self, leaves: Callable[[str], bool]) -> None:
         """Raise `PlanError` if the change removes an endpoint where work of the drivers, which are parked, waits.

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any, Final
 from exop.errors import ExopError, PlanError, StateError
 from exop.logs import logger
 from exop.model.meshes.checks import check_durable
-from exop.model.meshes.diff import without_marks
+from exop.model.meshes.diff import Difference, without_marks
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import NOTHING
 from exop.model.meshes.shadow import check_catching_up
+from exop.model.slets.handover import hand_over
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
+from exop.runtime.pause import PATIENCE
 from exop.runtime.supervision.interrupts import held
+from exop.safe_repr import add_note, error_text
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.conditional_updates import renewed
 from exop.wiring.changes.partitions import check_pause
@@ -242,13 +245,34 @@ class Changes:
         running.last_change = running.mesh.revision, change.pause.seconds
         failpoint("change-made")
         self.shadows.made(running, change.plan, change.followers)
-        unstored = self._running.changed(running)
+        unstored = self._running.changed(running) if change.plan else None  # one that reopens a slet changes no mesh
         plan, paused = change.plan, round(change.pause.seconds * 1e3, 3)
         facts = {} if plan.shadow is None else {"proof": self.shadows.status(plan.after.name).get("shadow")}
         steps = [f"{step.verb} {step.node}" for step in plan.steps]
         if not is_part:
             self._running.history.changed(plan.before, plan.after, steps=steps, paused_ms=paused, **facts)
         return unstored
+
+    def reopen(self, running: Deployment, old: Component, timeout: float = PATIENCE) -> None:
+        """Let another instance, with the same state, take the place of a slet that is closed and has no successor."""
+        node = old.node
+        step = Step("replace", node.name, "by itself", node, node, hand_over(node, node))
+        plan = Plan(running.mesh, running.mesh, (step,), Difference(), timeout=timeout)
+        self._make(running.name, Change(running, self._wiring, plan))
+
+    def undo(self, change: Change, error: BaseException) -> None:
+        """Abort a change, and reopen the slets that it has closed; note on *error* how that went."""
+        change.abort(error)
+        for old in (one for one in change.closed if one.status is State.FAILED):
+            name, told = f"{change.name}.{old.node.name}", "is open again, with its state"
+            try:
+                self.reopen(change.deployment, old, change.timeout)
+            except Exception as failure:  # noqa: BLE001 (whatever it is, the slet waits for a repair)
+                old.failed(failure)
+                cure = f"mend that and open it: `exop resume {name}` (platform.resume), or replace it"
+                told = f"does not open again: {error_text(failure)}; {cure}"
+                logger("exop.wiring").error("a slet does not open again", node=name, error=told)
+            add_note(error, f"{name} was closed for its successor, and {told}")
 
     def close(self, change: Change) -> None:
         """Close the components that a committed change has replaced, and take a checkpoint of the application."""
@@ -283,7 +307,7 @@ class Changes:
                     self.made(change)
                     change.close()
                 else:
-                    change.abort(error)
+                    self.undo(change, error)
                 raise
             problem = self.made(change)
             if turn is not None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import FunctionType
 from typing import Final, Literal, TypeAlias
 
 from exop.errors import PlanError
@@ -14,14 +12,14 @@ from exop.model.meshes.checks import sinks_that_refuse
 from exop.model.meshes.diff import Difference, SettingChange, difference, setting_changes
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.shadow import Replaced, Shadow, as_shadow, check_keep
-from exop.model.slets.handover import HandOver, field_changes, hand_over
+from exop.model.slets.handover import HandOver, field_changes, hand_over, keeps_own_state
 from exop.model.slets.slet import Slet
 from exop.model.slets.spec import SletSpec
 from exop.pictures.notebook import as_text, picture_of
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.lifecycle import State, opens
+from exop.runtime.lifecycle import State, imports_to_open, opens
 from exop.runtime.pause import PATIENCE, check_seconds
 from exop.runtime.supervision.budget import Opened
 from exop.runtime.supervision.interrupts import uninterrupted
@@ -56,6 +54,11 @@ TRIAL = "copy the state → compare outputs, errors, times → equal: take over;
 NOTICED: Final = 0.1
 #: The same for a replacement that makes its state out of a log.
 REBUILT = "open → replay → pause → drain → replay the last bit → bind → release → close the old"
+#: The same for slets of which only one can be open.
+EXCLUSIVE: dict[Verb, str] = {
+    "replace": "pause → drain → memento → bind → close the old → open → release",
+    "move": "pause → drain → hand over → bind → close here → open there → release",
+}
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,16 @@ class Step:
     @property
     def does(self) -> str:
         """The actions, in order."""
-        return REBUILT if self.after is not None and self.after.rebuild is not None else STEPS[self.verb]
+        if self.after is not None and self.after.rebuild is not None:
+            return REBUILT
+        return EXCLUSIVE.get(self.verb, STEPS[self.verb]) if self.exclusive else STEPS[self.verb]
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether the old slet and the new one cannot both be open; one that keeps its own state stays open."""
+        if (self.before is not None and keeps_own_state(self.before)) or (self.state is not None and self.state.inside):
+            return False
+        return any(node is not None and node.slet.exclusive for node in (self.before, self.after))
 
 
 @dataclass(frozen=True)
@@ -157,6 +169,12 @@ class Plan:
             if self.keep is not None:
                 node = f"{self.after.name}.{step.node}"
                 yield f"keep the predecessor of {step.node} as a standby for {self.keep:g} s (exop rollback {node})"
+
+    def exchanged(self, departing: Collection[str] = (), arriving: Collection[str] = ()) -> tuple[set[str], set[str]]:
+        """Return the nodes whose old slets close in the cut, and those whose new slets open then, in the cut, too."""
+        own = [step for step in self.steps if step.verb in ("add", "remove", "replace") and step.exclusive]
+        gone, come = ({step.node for step in own if step.verb != verb} for verb in ("add", "remove"))
+        return (gone if come else gone & {*departing}), (come if gone else come & {*arriving})
 
     def noting(self, notes: Sequence[str]) -> Plan:
         """Return the plan with further notes before the existing notes."""
@@ -395,11 +413,12 @@ def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened
         yield from map("warning: {}".format, lacking(graph))
         yield from sinks_that_refuse(plan.after)
         yield from _drained(plan, components, channels, kinds)
+        late = plan.exchanged()[1]
         for step in plan.steps:
             if step.node in components:
                 yield from _of_predecessor(step, components[step.node])
             if step.after is not None and step.verb in ("add", "replace"):
-                yield from _of_successor(step, step.after, opened.get(step.after.slet.identity))
+                yield from _of_successor(step, step.after, opened.get(step.after.slet.identity), late=step.node in late)
 
     return remarks
 
@@ -444,7 +463,7 @@ def _of_predecessor(step: Step, component: Component) -> Iterator[str]:
             yield f"{step.node} has failed: input that it has not processed {becomes}"
 
 
-def _of_successor(step: Step, node: Node, last: Opened | None) -> Iterator[str]:
+def _of_successor(step: Step, node: Node, last: Opened | None, *, late: bool) -> Iterator[str]:
     """Describe what a component that is added, or replaces another one, does not take over, and its opening."""
     if step.before is not None and step.before.slet != node.slet:
         dropped = (update for update in step.before.pending if update not in node.pending)
@@ -457,7 +476,10 @@ def _of_successor(step: Step, node: Node, last: Opened | None) -> Iterator[str]:
         yield f"the given memento of {node.name} lacks all changes of its state since it was taken"
     elif node.memento is not None:
         yield f"{node.name} goes on at the given position: the items in between come again, or are left out"
-    if opens(node.slet):
+    if late:
+        took = "" if last is None else f" ({last.seconds:.2g} s the last time)"
+        yield f"{node.name} opens when the old slet is closed, as only one can be open: the stream pauses for it{took}"
+    elif opens(node.slet):
         yield _of_opening(node.name, node.slet, last)
 
 
@@ -476,19 +498,3 @@ def _of_opening(node: str, spec: SletSpec, last: Opened | None) -> str:
     if last is not None:
         return f"{text} and cost the stream nothing"
     return f"{text}: time that it waits costs the stream nothing, time that it computes or imports is shared with it"
-
-
-def imports_to_open(spec: SletSpec) -> list[str]:
-    """List the modules not imported yet that `__enter__` imports."""
-    # Imported lazily: only plans that open a class need it.
-    import dis
-    from importlib.util import resolve_name
-
-    function = getattr(spec.factory, "__enter__", None)
-    if not isinstance(function, FunctionType):
-        return []
-    instructions, package = list(dis.get_instructions(function)), function.__globals__.get("__package__") or ""
-    imports = [place for place, one in enumerate(instructions) if one.opname == "IMPORT_NAME"]
-    names = ["." * instructions[place - 2].argval + instructions[place].argval for place in imports]
-    full = [resolve_name(name, package) for name in names if package or not name.startswith(".")]
-    return [name for name in dict.fromkeys(full) if name not in sys.modules]

@@ -77,6 +77,8 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
             raise _refused(node, f"{spec.name} keeps no state", "leave rebuild out")
         if spec.iterated or (spec.own_driver and spec.tie is None) or not spec.inputs:
             raise _refused(node, f"{spec.name} drives itself", "replace it by a slet that items are pushed to")
+        if step.exclusive:
+            raise _refused(node, "the old slet is closed before it opens, so it cannot catch up beside it", OTHERWISE)
         if spec.has_effects:
             problem = f"{spec.name} acts on something outside of the mesh, which would happen again for every item"
             raise _refused(node, problem, "mark it effects=False if it does not, or give its state an upgrade")

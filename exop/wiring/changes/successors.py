@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, TypeVar
 
-from exop.errors import ComponentFailed, NotStorable
+from exop.errors import ComponentFailed, NotStorable, PlanError
 from exop.logs import logger
 from exop.model.meshes.mesh import Node
 from exop.model.slets.handover import HandOver
@@ -25,7 +27,7 @@ from exop.runtime.lifecycle import Event, State
 from exop.runtime.pause import PATIENCE, Pause
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interrupts import check_interrupt
-from exop.safe_repr import RAISED, error_text, message
+from exop.safe_repr import RAISED, add_note, error_text, message
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.drain import sent_for, unsent_output
 from exop.wiring.changes.plan import Plan, Step
@@ -35,6 +37,8 @@ T = TypeVar("T")
 
 #: The least number of seconds that a hand-over may take in the cut, however short it was when it was tried.
 LONGER: Final = 1.0
+#: What systems and libraries write about what another slet may have open.
+IN_USE: Final = re.compile(r"already in use|\bbusy\b|temporarily unavailable|File exists|\block(ed)?\b")
 
 
 @dataclass
@@ -42,7 +46,8 @@ class Successors:
     """The slets that a plan adds to a deployment; `undo` collects the steps that discard them again.
 
     `ready` has the followers that take over, `states` the states that successors got before the cut, `rebuilds` the
-    states that are made out of a log, `arriving` the nodes that come from another host.
+    states that are made out of a log, `arriving` the nodes that come from another host, and `departing` those that go
+    to one. `closed` has the old slets that were closed in the cut, since their successors cannot be open beside them.
     """
 
     deployment: Deployment
@@ -55,6 +60,19 @@ class Successors:
     states: dict[str, Memento | None] = field(default_factory=dict)
     rebuilds: dict[str, Rebuild] = field(default_factory=dict)
     arriving: Collection[str] = ()
+    departing: Collection[str] = ()
+    closed: list[Component] = field(default_factory=list)
+
+    @cached_property
+    def exchanged(self) -> tuple[set[str], set[str]]:
+        """The nodes whose old slets close in the cut, and those whose new slets open in it, after that.
+
+        A source that drives itself may begin at once, in a thread of its own, and opens there, too.
+        """
+        gone, come = self.plan.exchanged(self.departing, self.arriving)
+        fresh = [one for one in self.plan.steps if one.verb == "replace" or one.node in self.arriving]
+        come |= {step.node for step in fresh if step.after is not None and drives_itself(step.after)}
+        return gone - self.ready.keys(), come - self.ready.keys()
 
     def create_channels(self) -> None:
         """Make the new channels; the caller holds the turn of the application."""
@@ -85,42 +103,47 @@ class Successors:
     def open(self) -> None:
         """Open the components that may open while the old ones work."""
         for step in self.plan.steps:
-            late = drives_itself(step.after) and (step.verb == "replace" or step.node in self.arriving)
-            if step.node in self.made.keys() - self.ready and not late:
+            if step.node in self.made.keys() - self.ready - self.exchanged[1]:
                 check_interrupt()
-                self.made[step.node].enter(self.plan.timeout)
+                enter_beside(self.made[step.node], self.plan.timeout)
                 if step.after is not None and step.after.rebuild is not None:
                     rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, self.made[step.node])
                     self.undo.append(rebuild.close)
                     rebuild.catch_up()
 
-    def open_late(self, pause: Pause, old: Component) -> None:
-        """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
+    def inherit(self, pause: Pause, old: Component) -> None:
+        """Let the successor of an engine that has stopped take over the state inside it."""
         step = next(one for one in self.plan.steps if one.node == old.node.name)
-        if step.state is None or old.driver is None or not (drives_itself(step.after) or step.state.inside):
+        if step.state is None or old.driver is None or not step.state.inside:
             return
         pause.close([old.driver])
         pause.wait_parked()
         successor = self.made[step.node]
-        if step.state.inside:
-            inherit = partial(successor.instance.inherit, old.instance)
-            try:
-                successor.user.run(successor, "taking over", inherit, self.plan.patience)
-            except RAISED as error:
-                why = message(error) or error_text(error)
-                problem = f"it cannot go on with the state inside {old.spec.name}: {why}"
-                raise ComponentFailed(node=step.node, phase="taking over", problem=problem) from error
-            return
-        # It may begin at once, in a thread of its own: the old one, which goes on if the change is aborted, must not
-        # see its changes of the state.
-        state = self.states[step.node] = taken(step.state, successor, old.state, self._budget(step), copy=True)
-        if state is not None:
-            successor.adopt(state)
-        successor.enter(self.plan.timeout)
+        inherit = partial(successor.instance.inherit, old.instance)
+        try:
+            successor.user.run(successor, "taking over", inherit, self.plan.patience)
+        except RAISED as error:
+            why = message(error) or error_text(error)
+            problem = f"it cannot go on with the state inside {old.spec.name}: {why}"
+            raise ComponentFailed(node=step.node, phase="taking over", problem=problem) from error
+
+    def exchange(self, old: Mapping[str, Component], undo: list[Undo]) -> None:
+        """Close the *old* slets that cannot be open beside the new ones, and open these; all else has succeeded."""
+        gone, come = self.exchanged
+        for one in [one for node, one in old.items() if node in gone and not one.closed]:
+            undo.append(partial(one.fail_until_resumed, PlanError("it was closed for its successor")))
+            self.closed.append(one)
+            one.over = one.has_ended
+            one.close_early(self.plan.patience)
+            failpoint("exclusive-closed")
+        for step in self.plan.steps:
+            if step.node in come and step.verb in ("add", "replace"):
+                enter_beside(self.made[step.node], self.plan.patience if step.exclusive else self.plan.timeout)
+                self._start(self.made[step.node])
 
     def succeed(self, step: Step, predecessor: Component | None) -> Component:
         """Put a successor in the place of its predecessor, with its state and position in the stream."""
-        successor = self.made[step.node]
+        successor, late = self.made[step.node], step.node in self.exchanged[1]
         if predecessor is not None and step.state is not None:
             try:
                 predecessor.flush(self.plan.patience)  # the memento counts buffered output as sent
@@ -133,22 +156,27 @@ class Successors:
                 self.states[step.node] = self.rebuilds[step.node].completed(self.plan.patience)
             failpoint("memento-before")
             if step.node not in self.states:
-                self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step))
+                # If one that opens late fails, the old one goes on, and must not see its changes of the state.
+                self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step), copy=late)
             successor.succeed(predecessor, self.states[step.node])
             if successor.driver is not None and predecessor.driver is not None:  # it waits for room, too
                 successor.driver.overfilled = [*predecessor.driver.overfilled]
             failpoint("memento-after")
-        begin = Event.SUSPEND if successor.node.suspended else Event.START
-        if successor.allows(begin):  # a follower is active already
-            successor.on(begin)
-        if predecessor is None and successor.over and successor.allows(Event.END):  # it has come from another host
-            successor.on(Event.END)
         if predecessor is not None and predecessor.has_ended:  # its stream is over for any slet there
-            successor.on(Event.END)
             successor.over = True
             if isinstance(successor.driver, SourceDriver):
                 successor.driver.over = True  # it only processes the items in flight
+        if not late:
+            self._start(successor)
         return successor
+
+    def _start(self, successor: Component) -> None:
+        """Let a slet that is open and in its place take items; the stream of its node may be over."""
+        begin = Event.SUSPEND if successor.node.suspended else Event.START
+        if successor.allows(begin):  # a follower is active already
+            successor.on(begin)
+        if successor.over and successor.allows(Event.END):
+            successor.on(Event.END)
 
     def _budget(self, step: Step) -> float:
         """Return the seconds that a hand-over may take in the cut, by the time that it took on a copy."""
@@ -160,6 +188,17 @@ class Successors:
         if isinstance(component.driver, EngineDriver):
             component.driver.halt()
         discard(self.deployment, self.manager, component)
+
+
+def enter_beside(component: Component, seconds: float | None) -> None:
+    """Open a slet; if an old one that is open may be in its way, the error names the cure."""
+    try:
+        component.enter(seconds)
+    except ComponentFailed as error:
+        if IN_USE.search(error.problem) and not component.spec.exclusive:
+            cls = f"class {component.spec.factory.__name__}(…, exclusive=True)"
+            add_note(error, f"if the old slet has it, write `{cls}`: then that closes before the new one opens")
+        raise
 
 
 def taken(
@@ -181,9 +220,9 @@ def taken(
     return successor.user.run(successor, "taking over the state", take, seconds, interruptible=interruptible)
 
 
-def drives_itself(node: Node | None) -> bool:
+def drives_itself(node: Node) -> bool:
     """Whether it is a source that may begin as soon as it is open, at the position of its memento."""
-    return node is not None and node.slet.own_driver and not node.slet.inputs and node.slet.state is not None
+    return node.slet.own_driver and not node.slet.inputs and node.slet.state is not None
 
 
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
@@ -258,16 +297,18 @@ def retire(component: Component, successor: Component | None, inlets: Inlets, *,
     """
     if (driver := component.driver) is None:
         return
-    unsent = [*component.take_in_flight(), *([] if stays else unsent_output(component))]
 
     def send(work: InFlight) -> None:
         inlets.post([sent_for(component, successor, work)])
 
-    if isinstance(driver, EngineDriver):
-        driver.heir = send
-    if successor is not None and successor.driver is not None and driver.ending:
-        successor.driver.ending = True
-    for one in () if stays else (driver, *component.pullers):
-        one.retire()
-    for work in () if departs else unsent:
-        send(work)
+    # What a slet that closes pushes comes behind what it has pushed before.
+    with driver.turn if isinstance(driver, EngineDriver) and driver.retired else nullcontext():
+        unsent = [*component.take_in_flight(), *([] if stays else unsent_output(component))]
+        if isinstance(driver, EngineDriver):
+            driver.heir = send
+        if successor is not None and successor.driver is not None and driver.ending:
+            successor.driver.ending = True
+        for one in () if stays else (driver, *component.pullers):
+            one.retire()
+        for work in () if departs else unsent:
+            send(work)

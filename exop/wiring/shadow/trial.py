@@ -22,7 +22,7 @@ from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import add_note, safe_repr
 from exop.wiring.changes.conditional_updates import followed_updates
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import copied, taken
+from exop.wiring.changes.successors import copied, enter_beside, taken
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.comparison import Comparison, Deviation, same
 from exop.wiring.shadow.follower import CAPACITY, NEAR, Follower, set_progress
@@ -306,7 +306,7 @@ class Trials:
         changed, timeout = self.deployment.changed, self.plan.timeout
         new = self.wiring.manager.create(self.deployment.name, node, changed, timeout=timeout)
         self.trials.append(Trial(step, old, new, shadow))
-        new.enter(timeout)
+        enter_beside(new, timeout)
 
     def _active(self, node: str) -> Component:
         """Return the old slet of a node; raise `PlanError` unless it is active."""

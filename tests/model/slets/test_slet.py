@@ -241,7 +241,10 @@ class Nested(Slet):
 
 #: The body of a class, or what stands behind its name and its body; and the error.
 WRONG = [
-    ("(Slet, own_drver=True)\na: int", "the class has no keyword own_drver; use name, own_driver, atomic, on_error,"),
+    (
+        "(Slet, own_drver=True)\na: int",
+        "the class has no keyword own_drver; use name, own_driver, exclusive, atomic, on_error,",
+    ),
     ("@input_port\ndef item(self, item) -> None: ...", "the parameter 'item' has no type; write `item: T`"),
     (
         "@input_port\ndef item(self, item: int): ...",

@@ -370,7 +370,7 @@ def test_much_work_that_comes_for_an_engine_at_once_takes_one_thread():
     with threads_leave():
         driver = Looking("crowded", lambda: None)
         driver.start()
-        with driver._turn:
+        with driver.turn:
             for _ in range(50):
                 driver.prompt()
             waiting = [one for one in threading.enumerate() if one.name == "exop crowded (given)"]
