@@ -124,13 +124,9 @@ def component_status(component: Component) -> dict[str, Any]:
 
 
 def awaited_status(deployment: Deployment, component: Component) -> dict[str, Any]:
-    """Return the channels that a component waits for, each with the producers that have not filled it yet.
-
-    `away` are those on other hosts that cannot be read, each with the reason.
-    """
-    found = {channel.name: deployment.silent(channel) for channel in component.unfilled if not channel.away}
-    away = [channel.away for channel in component.read if channel.away]
-    return {name: value for name, value in (("waits_for", found), ("away", away)) if value}
+    """Return the channels that a component waits for, each with the producers that have not filled it yet, or why."""
+    found = {one.name: [one.away] if one.away else deployment.silent(one) for one in component.unfilled}
+    return {"waits_for": found} if found else {}
 
 
 def pending_status(pending: tuple[ConditionalUpdate, ...], updates: PendingUpdates | None) -> dict[str, Any]:

@@ -30,7 +30,6 @@ def held_nodes(status: Facts) -> str:
         for name, node in status["nodes"].items()
         for channel, producers in node.get("waits_for", {}).items()
     ]
-    waiting += [f"; {name} waits for {why}" for name, node in status["nodes"].items() for why in node.get("away", ())]
     return (f"; suspended: {', '.join(held)}" if held else "") + "".join(waiting)
 
 
@@ -101,8 +100,8 @@ def troubles(facts: Facts, place: str) -> list[str]:
         )
     for channel, producers in facts.get("waits_for", {}).items():
         by = ", ".join(producers)
-        lines.append(f"waits for {channel} to be filled: neither an end nor a punctuation has come from {by}")
-    lines += [f"waits for {why}" for why in facts.get("away", ())]
+        missing = f"{channel} to be filled: neither an end nor a punctuation has come from {by}"
+        lines.append(f"waits for {by if ': ' in by else missing}")
     if "hang" in facts:
         hang = facts["hang"]
         lines.append(

@@ -327,15 +327,10 @@ class Component(Lifecycle):
         return self.status is State.ENDED or (self.over and not self.spec.own_driver)
 
     @property
-    def read(self) -> list[Channel]:
-        """The channels whose content the component reads."""
-        channels = [port.channel for port in self.pulled.values() if port.queue is None]
-        return [channel for channel in channels if channel is not None]
-
-    @property
     def unfilled(self) -> list[Channel]:
         """The channels that the component reads and that are not filled yet; until then, it accepts no items."""
-        return [channel for channel in self.read if not channel.filled]
+        channels = [port.channel for port in self.pulled.values() if port.queue is None]
+        return [channel for channel in channels if channel is not None and not channel.filled]
 
     @property
     def can_call_again(self) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from exop import Application, InputPort, Memento, Slet, input_port, slet
 from exop.cli.status_text import attention_lines, held_nodes, troubles
 from exop.errors import CheckpointError, PeerUnreachable, PlanError
+from exop.runtime.component import Component
 from exop.runtime.lifecycle import State
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import PATIENCE, eventually
@@ -155,7 +156,7 @@ def test_a_slet_waits_for_an_absent_host_and_goes_on_by_itself(kind: str):
         with one.away():
             status = one.there.home.status(APP)["hosts"]["h1"]
             why = "'table' on h2: no platform answers at h2: it is away; start one with `exop serve`, or see `exop ps`"
-            assert f"reads waits for {why}" in held_nodes(status)
+            assert f"reads waits for table.at.h2 ({why})" in held_nodes(status)
             assert troubles(status["nodes"]["reads"], "app.reads") == [f"waits for {why}"]
             assert not [*attention_lines(status)]
             assert status["nodes"]["reads"]["state"] == "active"
@@ -168,7 +169,7 @@ def test_a_slet_waits_for_an_absent_host_and_goes_on_by_itself(kind: str):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_application_is_changed_while_a_slet_waits_for_an_absent_host(kind: str):
-    """A call that can be made again makes way; another one is ended by a change of its slet."""
+    """A call that can be made again makes way; another one is ended when its slet is suspended."""
     with absent(kind) as one, one.away():
         home = one.there.home
         beside = home.mesh(APP).configure("sink", on_error="skip")
@@ -221,4 +222,14 @@ def test_a_checkpoint_has_an_item_that_waits_for_an_absent_host(kind: str, tmp_p
                 home.checkpoint(APP)
                 home.apply(home.mesh(APP).resume("reads"))
         if kind in REPEATED:
+            one.goes_on()
+
+
+def test_a_call_that_is_made_twice_is_found(monkeypatch: pytest.MonkeyPatch):
+    """Planted: every call is taken for one that leaves nothing."""
+    monkeypatch.setattr(Component, "can_call_again", True)
+    with absent("counts") as one:
+        with one.away():
+            one.there.home.memento(APP, "reads")
+        with pytest.raises(AssertionError):
             one.goes_on()

@@ -198,28 +198,18 @@ class Ahead:
                     come, until = there, time.monotonic() + patience
 
     def copy_log(self, host: str, logs: Mapping[str, DiskLog]) -> None:
-        """Send the files of logs to a host, which calls `await_log`; a part goes when the one before is written there.
-
-        Raises:
-            ExopError: the host does not write it.
-        """
+        """Send the files of logs to a host, which calls `await_log`; each part goes when the one before is written."""
         link = self.links()[host]
-        for turn in range(_ROUNDS):
-            size = 0
-            for part in copying.parts(logs, anew=not turn):
+        for log in logs.values():
+            log.copied.clear()
+        for place, log in [*logs.items()] * _ROUNDS:  # what comes meanwhile is less and less
+            for part in log.parts(place):
                 link.send_bytes(next(self._sent[host]), encode(part))
                 self._take(link, next(self._taken[host]), math.inf)
-                size += len(part[2])
-            if size < LARGE:
-                break
         link.send_bytes(next(self._sent[host]), _END)
 
     def await_log(self, host: str, folder: Path | None) -> None:
-        """Write the files of logs that a host sends ahead.
-
-        Raises:
-            ExopError: they do not come, or cannot be written.
-        """
+        """Write the files of logs that a host sends ahead."""
         link = self.links()[host]
         while (data := self._take(link, next(self._taken[host]), math.inf)) != _END:
             copying.write(folder, [decode(data, declared=Declared())])

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from exop.errors import PlanError
 from exop.hosts.moves.ahead import Ahead, free
@@ -37,8 +37,6 @@ from exop.wiring.graph import ids
 
 #: A payload, with the method of an entry that takes it.
 Work: TypeAlias = tuple[Method, Any]
-#: The bytes of a log at most that travel in the cut.
-_REST: Final = 64 * 2**20
 
 
 @dataclass
@@ -90,7 +88,13 @@ class Handing:
                 self.ahead.copy_log(transfer.contents[name], deployment.channels[name].logs)
                 continue
             if folder is not None:
-                copying.check_free(folder, given="path" in self.change.plan.after.channels[name].settings)
+                if (
+                    "path" in self.change.plan.after.channels[name].settings
+                    and next(folder.glob("**/*.log"), None) is not None
+                ):
+                    raise PlanError(
+                        f"there is another log in {folder}; move this folder away, unless a platform uses it"
+                    )
                 self._copies.append(folder)
             self.ahead.await_log(transfer.restored[name], folder)
 
@@ -100,17 +104,13 @@ class Handing:
     def _logs(self) -> dict[str, Path | None]:
         """Return the logs that move, each with the folder for its files here, in an order that is that of all hosts."""
         plan, manager = self.change.plan, self.change.wiring.manager
-        leaving = [plan.before.channels[name] for name in self.transfer.contents]
-        specs = {
-            spec.name: spec for spec in (*leaving, *(plan.after.channels[name] for name in self.transfer.restored))
-        }
-        return {
-            name: Path(spec.settings["path"])
-            if "path" in spec.settings
-            else manager.channel_home(plan.after.name, name)
-            for name, spec in sorted(specs.items())
-            if issubclass(manager.kinds[spec.kind], LoggingChannel)
-        }
+        found: dict[str, Path | None] = {}
+        for name in sorted({*self.transfer.contents, *self.transfer.restored}):
+            spec = (plan.before if name in self.transfer.contents else plan.after).channels[name]
+            if issubclass(manager.kinds[spec.kind], LoggingChannel):
+                given = spec.settings.get("path")
+                found[name] = manager.channel_home(plan.after.name, name) if given is None else Path(given)
+        return found
 
     def drop(self) -> None:
         """Remove the copies of logs, since the change was aborted, and has closed them."""
@@ -172,12 +172,8 @@ class Handing:
         waiting = left_at(change.deployment.inlets, transfer.contents)
         for channel, target in transfer.contents.items():
             logs = (left := change.channel(channel)).logs
-            last, files = [*copying.parts(logs)], [place + name for place, log in logs.items() for name in log.files]
-            if (size := sum(len(data) for *_, data in last)) > _REST:
-                raise PlanError(
-                    f"{size / 1e6:.0f} MB have come into the log {channel!r} while it was copied to {target}: make the "
-                    f"change again when less comes"
-                )
+            last = [part for place, log in logs.items() for part in log.parts(place)]
+            files = [place + name for place, log in logs.items() for name in log.files]
             content = encode([dict(left.capture()), waiting[channel], last, files], levels=DEPTH + AROUND)
             found["contents"][channel] = self.ahead.send(target, content)
         for kind, channels in (("sent", transfer.sent), ("received", transfer.received)):

@@ -250,14 +250,15 @@ class Reader(Channel):
             CutShort: the driver has to park.
             ExopError: *problem*, since nothing waits any more: the channel is closed, or the call of the slet given up.
         """
-        self.filled = self._last is not None  # a cache may have what others read
+        self.filled = False
         self.away = f"{self.channel!r} on {self.peer}: {problem}"
         self._call_later(call)
         if (driver := current_driver()) is not None:
             reading = [one for one in self.awaited.values() if driver in (one.driver, one.runner)]
             nodes, again = [one.node.name for one in reading], all(one.can_call_again for one in reading)
             place = f"{' and '.join(nodes)} waits for {self.away}"
-            driver.wait_inside(place, self._ready, nodes, again=again and bool(nodes))
+            ready = lambda: self._ready() or any(one.left for one in reading)  # noqa: E731
+            driver.wait_inside(place, ready, nodes, again=again and bool(nodes))
         while not self._ready():
             if (around := current_call()) is not None and around.abandoned:
                 raise problem

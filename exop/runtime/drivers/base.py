@@ -112,7 +112,7 @@ class Driver:
         queues: The queues from which the driver takes items.
         held_by: The place at which the driver waits with an item in flight, such as a suspended slet.
         inside: The same, while the driver is closed and cannot park there, inside a call of a slet.
-        cutting: The nodes of the change that closes the driver: it ends such a call of one of these.
+        cutting: The nodes of which such a call is ended by what closes the driver.
         only: The queues that the driver drains at present, if not all of its queues.
         inlets: The in-flight items, which precede all others.
         rank: How far downstream the driver begins.
@@ -305,11 +305,7 @@ class Driver:
                 return
 
     def wait_inside(self, place: str, ready: Callable[[], bool], nodes: Iterable[str], *, again: bool) -> None:
-        """Wait at *place*, inside a call of one of these nodes, until *ready*.
-
-        Raises:
-            CutShort: the driver has to park, and the call can be made *again*, or the change is one of the node.
-        """
+        """Wait at *place*, inside a call of one of these nodes; `CutShort` if the driver has to park and may end it."""
         self.held_by = place
         try:
             while not ready():

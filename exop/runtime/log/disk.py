@@ -242,21 +242,21 @@ class DiskLog:
         """The names of the files with rows."""
         return [one.path.name for one in self._segments]
 
-    def parts(self) -> Iterator[tuple[str, int, bytes]]:
-        """Yield the parts of files that a copy does not have, which has them then."""
+    def parts(self, place: str) -> Iterator[tuple[str, int, bytes]]:
+        """Yield the parts that the files of a copy at *place* lack: the name, the position and the bytes of each."""
         for segment in [*self._segments]:
-            name, more = segment.path.name, True
-            while more:
+            name, data = segment.path.name, b"-"
+            while data:
                 with self._turn, self._doing("read"):
                     at = self.copied.get(name, 0)
                     # A segment that was dropped meanwhile must not be opened again.
                     size = min(segment.size - at, PART) if segment in self._segments else 0
-                    if more := size > 0:
-                        data, self.copied[name] = segment.rest(at, size), at + size
+                    data = segment.rest(at, size) if size > 0 else b""
+                    self.copied[name] = at + len(data)
                     if segment is not self._segments[-1]:
                         segment.close()
-                if more:
-                    yield name, at, data
+                if data:
+                    yield place + name, at, data
 
     def close(self) -> None:
         """Close the files."""

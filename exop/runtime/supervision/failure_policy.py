@@ -131,7 +131,7 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
             while not aside(item, error):
                 if type(error) is CutShort:
                     tally.stopped += 1
-                    raise _ended(component, port, item, error)
+                    raise Unwind(error.where, error.ready, again(component, port, item))
                 if component.node.policy != "retry" or tries == TRIES:
                     _suspend(component, port, KeptItem(name, item, error))
                 _back_off(component, port, item, BACK_OFF * 2**tries)
@@ -141,8 +141,8 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
                     result = [*result] if lazy else result
                 except (Unwind, Halted):
                     raise
-                except BaseException as again:  # noqa: BLE001 (the policy decides again)
-                    error = again
+                except BaseException as failure:  # noqa: BLE001 (the policy decides again)
+                    error = failure
                 else:
                     tally.stopped += 1
                     break
@@ -155,11 +155,6 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
         send(result)
 
     return stuck
-
-
-def _ended(component: Component, port: PortSpec, item: Any, cut: CutShort) -> Unwind:
-    """Return the driver to its safe point, where it waits for what the ended call has waited for."""
-    return Unwind(cut.where, lambda: component.left or cut.ready(), again(component, port, item))
 
 
 def port_placeholder(component: Component, port: PortSpec) -> Entry:

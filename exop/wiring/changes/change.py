@@ -163,7 +163,8 @@ class Change:
         if self.parks_all:
             drivers |= dict.fromkeys(self.deployment.drivers())
         pause.drivers = sorted(drivers, key=lambda driver: driver.rank)
-        pause.cutting = frozenset(step.node for step in self.plan.steps)
+        ends = (step.node for step in self.plan.steps if step.verb in ("suspend", "remove"))
+        pause.cutting = frozenset(ends) - {*self.departing}
         self._undo.append(partial(setattr, self.deployment, "leaving", []))
         self.deployment.leaving = [self.deployment.channels[one.name] for one in self.plan.changes.channels_removed]
         open_late = partial(self._successors.open_late, pause)
