@@ -88,14 +88,12 @@ class Handing:
                 self.ahead.copy_log(transfer.contents[name], deployment.channels[name].logs)
                 continue
             if folder is not None:
-                if (
-                    "path" in self.change.plan.after.channels[name].settings
-                    and next(folder.glob("**/*.log"), None) is not None
-                ):
-                    raise PlanError(
-                        f"there is another log in {folder}; move this folder away, unless a platform uses it"
-                    )
+                given = "path" in self.change.plan.after.channels[name].settings
+                if given and any(folder.glob("**/*.log")):
+                    cure = "move this folder away, unless a platform uses it"
+                    raise PlanError(f"there is another log in {folder}; {cure}")
                 self._copies.append(folder)
+                copying.remove(folder)  # what a kill has left of an earlier move
             self.ahead.await_log(transfer.restored[name], folder)
 
     def _kind(self, node: str) -> type[Memento] | None:

@@ -32,7 +32,8 @@ def write(folder: Path | None, parts: Iterable[tuple[str, int, bytes]], names: C
                 file.flush()
                 os.fsync(file.fileno())
         if names is not None:
-            remove(folder, keep={f"{name}{_COPY}" for name in names})
+            for path in _files(folder, {f"{name}{_COPY}" for name in names}):
+                path.unlink()
             for name in names:
                 DISK.rename(folder / f"{name}{_COPY}", path := folder / name)
                 DISK.sync(path.parent)
@@ -41,11 +42,15 @@ def write(folder: Path | None, parts: Iterable[tuple[str, int, bytes]], names: C
         raise StateError(f"a log cannot be copied to {folder}: {problem.strerror or problem}; {cure}") from problem
 
 
-def remove(folder: Path, keep: Collection[str] = ()) -> None:
+def remove(folder: Path) -> None:
     """Remove a log that has left, or a copy that is not used; other files in its folder stay."""
-    for path in [*folder.glob("**/*")]:
-        if _FILE.fullmatch(name := path.relative_to(folder).as_posix()) and name not in keep:
-            path.unlink()
-    for path in (*folder.glob("partition-*"), folder):
-        with suppress(OSError):  # it has other files
+    with suppress(OSError):  # the next copy begins with this, too
+        for path in _files(folder):
+            path.unlink(missing_ok=True)
+        for path in (*folder.glob("partition-*"), folder):
             path.rmdir()
+
+
+def _files(folder: Path, keep: Collection[str] = ()) -> list[Path]:
+    found = [(path, path.relative_to(folder).as_posix()) for path in folder.glob("**/*")]
+    return [path for path, name in found if _FILE.fullmatch(name) and name not in keep]
