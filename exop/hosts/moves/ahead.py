@@ -183,9 +183,9 @@ class Ahead:
             if not self.over.is_set():
                 logger("exop.hosts").warning("a state has not come ahead", host=host, node=node, problem=str(problem))
 
-    def _take(self, link: PeerLink, number: int, longest: float = _LONGEST) -> bytes:
+    def _take(self, link: PeerLink, number: int, least: float = 0.0) -> bytes:
         """Wait for a byte string of the plan in progress, as long as more of it comes: it may be large, or be lost."""
-        patience, come = max(self.seconds, longest), 0
+        patience, come = max(self.seconds, _LONGEST, least), 0
         until = time.monotonic() + patience
         while True:
             try:
