@@ -65,7 +65,7 @@ REFUSALS: Final = {
     "would be lost": "suspended",
     **dict.fromkeys(("the stream has ended at", "would come behind the end"), "ended"),
     "no answer to": "late",
-    "it is inside an item": "away",
+    **dict.fromkeys(("it is inside an item", "and cannot go on"), "away"),
 }
 #: A channel that is not parted from the slet behind it.
 WINDOW: Final = ("windows", "spread")
