@@ -14,10 +14,11 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
 from bench.cases import carry_out
@@ -46,8 +47,9 @@ from bench.moves_peer import (
     spread,
 )
 from exop import Application, Platform
-from exop.errors import ExopError, PlanError
+from exop.errors import ExopError, PeerUnreachable, PlanError
 from exop.model.meshes.mesh import Mesh
+from exop.runtime.channels.reader import Reader
 
 HOSTS: Final = ("a", "b", "c", "d")
 #: Seconds in which everything has to happen.
@@ -56,12 +58,14 @@ PATIENCE: Final = 90.0
 TAGGED: Final = ("keyed", "buffer", "pulls", "spread", "columns", "fill", "gathers", "reads")
 ALIKE: Final = {"copies": (copies, copies_too), **dict.fromkeys(("keyed_sink", "log_sink"), (sink, sink_too))}
 #: The kinds of refusals, by words of their messages: hosts that would wait for each other, or part what waits from the
-#: suspended slet behind it; a stream that has ended, and would begin again elsewhere; and a busy machine.
+#: suspended slet behind it; a stream that has ended, and would begin again elsewhere; a busy machine; and a slet that
+#: reads from a host that is away.
 REFUSALS: Final = {
     **dict.fromkeys(("make two changes", "would both hand over"), "circular"),
     "would be lost": "suspended",
     **dict.fromkeys(("the stream has ended at", "would come behind the end"), "ended"),
     "no answer to": "late",
+    **dict.fromkeys(("it is inside an item", "and cannot go on"), "away"),
 }
 #: A channel that is not parted from the slet behind it.
 WINDOW: Final = ("windows", "spread")
@@ -102,17 +106,19 @@ def measure(
 
 
 def started(running: ExitStack, *, processes: bool) -> Platform:
-    """Start the platforms, all of which are linked; return the home of the applications."""
+    """Start the platforms, all of which are linked and have logs on disk; return the home of the applications."""
+    state = Path(running.enter_context(TemporaryDirectory()))
     if not processes:
-        here = [running.enter_context(platform(name, listen=f"inproc:moves-{name}")) for name in HOSTS]
+        listens = {name: {"listen": f"inproc:moves-{name}", "state": state / name} for name in HOSTS}
+        here = [running.enter_context(platform(name, **options)) for name, options in listens.items()]
         for one, other in combinations(here, 2):
             one.remoting.connect(f"inproc:moves-{other.name}")
         return here[0]
-    home = running.enter_context(platform(HOSTS[0], listen="tcp://127.0.0.1:0"))
+    home = running.enter_context(platform(HOSTS[0], listen="tcp://127.0.0.1:0", state=state / HOSTS[0]))
     addresses = {home.name: home.address}
     for name in HOSTS[1:]:
         ours, theirs = multiprocessing.Pipe()
-        options = {"peers": {**addresses}, "listen": "tcp://127.0.0.1:0"}
+        options = {"peers": {**addresses}, "listen": "tcp://127.0.0.1:0", "state": state / name}
         process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, name, options))
         process.start()
         running.callback(process.join, PATIENCE)
@@ -161,7 +167,8 @@ class Moves:
         after, what, moves = changed(before, chance)
         self._history.append(f"{', '.join(what)}    from {placed(before)}")
         try:
-            self.home.apply(after)
+            with away(self.home.deployment(name)) if chance.random() < 0.1 else nullcontext():
+                self.home.apply(after)
         except PlanError as refused:
             kind = next((kind for words, kind in REFUSALS.items() if words in str(refused)), None)
             if kind is None:
@@ -266,6 +273,25 @@ def changed(mesh: Mesh, chance: random.Random) -> tuple[Mesh, list[str], int]:
         mesh = mesh.replace(name, next(one for one in ALIKE[name] if mesh.node(name).slet.name != one.__name__))
         what.append(f"replace {name}")
     return mesh, what, moves
+
+
+@contextmanager
+def away(home: Any) -> Iterator[None]:
+    """Within the block, what the slets of an application at its home read on other hosts cannot be reached."""
+
+    def lost(peer: str, operation: str, **given: Any) -> Any:
+        raise PeerUnreachable(address=peer, problem="it is away")
+
+    readers = [one for one in home.channels.values() if isinstance(one, Reader)]
+    calls = [one.call_peer for one in readers]
+    for one in readers:
+        one.call_peer = lost
+    try:
+        time.sleep(0.02)
+        yield
+    finally:
+        for one, call in zip(readers, calls, strict=True):
+            one.call_peer = call
 
 
 def placed(mesh: Mesh) -> str:

@@ -124,8 +124,8 @@ def component_status(component: Component) -> dict[str, Any]:
 
 
 def awaited_status(deployment: Deployment, component: Component) -> dict[str, Any]:
-    """Return the channels that a component waits for, each with the producers that have not filled it yet."""
-    found = {channel.name: deployment.silent(channel) for channel in component.unfilled}
+    """Return the channels that a component waits for, each with the producers that have not filled it yet, or why."""
+    found = {one.name: [one.away] if one.away else deployment.silent(one) for one in component.unfilled}
     return {"waits_for": found} if found else {}
 
 

@@ -102,7 +102,8 @@ def troubles(facts: Facts, place: str) -> list[str]:
         )
     for channel, producers in facts.get("waits_for", {}).items():
         by = ", ".join(producers)
-        lines.append(f"waits for {channel} to be filled: neither an end nor a punctuation has come from {by}")
+        missing = f"{channel} to be filled: neither an end nor a punctuation has come from {by}"
+        lines.append(f"waits for {by if ': ' in by else missing}")
     if "hang" in facts:
         hang = facts["hang"]
         lines.append(

@@ -223,6 +223,8 @@ class FragmentChange(Participant):
         if self._pairs is not None:
             self._pairs.close()
         turn.close()
+        if self._handing is not None:
+            self._handing.drop()
         if self._began:
             self._here.drop(self.application)
         elif self.application not in self._here.known:

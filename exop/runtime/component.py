@@ -336,6 +336,12 @@ class Component(Lifecycle):
         return [channel for channel in channels if channel is not None and not channel.filled]
 
     @property
+    def can_call_again(self) -> bool:
+        """Whether a call in progress can be ended and made again, and nothing is left of the first one."""
+        pulls = any(port.queue is not None for port in self.pulled.values())
+        return not (pulls or self.spec.iterated) and (self.state is None or self.spec.atomic)
+
+    @property
     def blocked(self) -> bool:
         """Whether the component accepts no items: it is suspended, has failed, or waits for a channel that it reads."""
         return self.status in (State.FAILED, State.SUSPENDED) or bool(self.unfilled)
@@ -343,8 +349,8 @@ class Component(Lifecycle):
     @property
     def wait_reason(self) -> str:
         """The reason why the component accepts no items, in words."""
-        names = ", ".join(repr(channel.name) for channel in self.unfilled)
-        return f"{self.node.name} waits for {names} to be filled" if names else f"{self.node.name} is suspended"
+        waits = ", ".join(channel.away or f"{channel.name!r} to be filled" for channel in self.unfilled)
+        return f"{self.node.name} waits for {waits}" if waits else f"{self.node.name} is suspended"
 
     def forget_outputs(self) -> None:
         """Drop the items that the slet pushed before it raised."""

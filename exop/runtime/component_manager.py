@@ -151,8 +151,7 @@ class ComponentManager:
             channel = make_channel(self.kinds, spec)
             channel.wires, channel.call_peer = self.wires, self.call_peer
             channel.application, channel.kinds = application, self.kinds
-            if self.home is not None:
-                channel.home = self._folder(self.home, application) / f"{spec.name}.channel"
+            channel.home = self.channel_home(application, spec.name)
             channel.open()
             channel.take_part(on=durable)
             late.callback(channel.close)
@@ -166,6 +165,10 @@ class ComponentManager:
             channel = self.user.run(owner, "opening", make, OPENING if timeout is None else timeout, late.close)
         self._register_channel(application, channel)
         return channel
+
+    def channel_home(self, application: str, name: str) -> Path | None:
+        """Return the folder for the files of a channel."""
+        return None if self.home is None else self._folder(self.home, application) / f"{name}.channel"
 
     def adopt_channel(self, application: str, channel: Channel) -> None:
         """Register a channel that the wiring has inserted, unless it is registered already."""

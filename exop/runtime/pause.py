@@ -48,6 +48,7 @@ class Pause:
         timeout: The number of seconds that each wait may take.
         drivers: The drivers to close, upstream first; by default all of the application.
         outside: The drivers that must also have returned from the slet that they iterate.
+        cutting: The nodes that are suspended or removed: a call that waits inside of one of these is ended.
         refused: Makes the error from a problem and a cure when a driver is late.
 
     Attributes:
@@ -70,6 +71,7 @@ class Pause:
         self.drivers = list(drivers or ())
         self._of_all = drivers is None
         self.outside = set(outside)
+        self.cutting = frozenset[str]()
         self._refused = refused
         self._closed: dict[Driver, None] = {}
         self._unparked: list[Driver] = []
@@ -110,6 +112,7 @@ class Pause:
             if driver not in self._closed:
                 self._closed[driver] = None
                 self._unparked.append(driver)
+                driver.cutting = self.cutting
                 driver.close(self._look)
 
     def open(self, driver: Driver) -> None:
@@ -151,7 +154,7 @@ class Pause:
         """
         if not (found := ready()):
             with woken(self.wake), self._news:
-                self._news.wait_for(lambda: ready() or interrupted(), self.timeout if timeout is None else timeout)
+                self._news.wait_for(lambda: ready() or self._stops(), self.timeout if timeout is None else timeout)
                 found = ready()
         check_interrupt()
         return found
@@ -162,7 +165,7 @@ class Pause:
         self._look()
         with woken(self.wake), self._news:
             try:
-                self._news.wait_for(lambda: not (self._actions or self._running) or interrupted(), self.timeout)
+                self._news.wait_for(lambda: not (self._actions or self._running) or self._stops(), self.timeout)
             finally:
                 cancelled, self._actions = bool(self._actions), ()
             if cancelled:
@@ -205,6 +208,10 @@ class Pause:
         while self._closed:
             self._closed.popitem()[0].open(self._look)
 
+    def _stops(self) -> bool:
+        """Whether to wait no longer: there is an interrupt, or a driver waits inside of a slet, and cannot park."""
+        return interrupted() or any(driver.inside for driver in self._unparked)
+
     def _late(self, driver: Driver) -> bool:
         """Whether a closed driver has not reached its safe point yet."""
         if driver.busy or driver.parked:
@@ -213,6 +220,9 @@ class Pause:
 
     def _too_late(self) -> ExopError:
         late = [driver for driver in self._closed if self._late(driver)]
+        if inside := next(filter(None, (driver.inside for driver in late)), None):
+            cure = "wait until it can be read again, or first suspend the slet (`exop suspend`), which ends its call"
+            return self._refused(f"{inside}; it is inside an item", cure)
         names = ", ".join(sorted(driver.name for driver in late)) or "a driver"
         problem, cure = f"{names} did not come to a safe point within {self.timeout:g} s", ""
         where = whereabouts(self.deployment.components.values(), late)

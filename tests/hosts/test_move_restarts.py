@@ -190,17 +190,19 @@ class Ends(Hosts):
         app.durable(every=chance.choice((0.05, 3600.0)))
         both = app.channel("both")
         if chance.random() < 0.5:
-            both = app.channel("queue", "queue", capacity=chance.choice((4, 100)), host=chance.choice("abc"))
+            kept = chance.choice(({"kind": "queue", "capacity": 4}, {"kind": "queue"}, {"kind": "log", "segment": 100}))
+            both = app.channel("kept", host=chance.choice("abc"), **kept)
         for tag in GATES:
             app.on(chance.choice("abc")).add(tag, opened, tag=tag, out=both)
         app.on(chance.choice("abc")).add("keeps", keeps, item=both)
         return app.build()
 
     def moved(self, mesh: Mesh) -> Mesh:
-        """The mesh with one or two nodes elsewhere."""
-        for name in self.chance.sample(sorted(mesh.nodes), self.chance.randint(1, 2)):
-            to = self.chance.choice([host for host in "abc" if host != (mesh.nodes[name].host or "a")])
-            self.history.append(f"{name}: {mesh.nodes[name].host} to {to}")
+        """The mesh with one or two nodes, or a channel, elsewhere."""
+        places = {**mesh.nodes, **{name: one for name, one in mesh.channels.items() if one.kind != "direct"}}
+        for name in self.chance.sample(sorted(places), self.chance.randint(1, 2)):
+            to = self.chance.choice([host for host in "abc" if host != (places[name].host or "a")])
+            self.history.append(f"{name}: {places[name].host} to {to}")
             mesh = mesh.move(name, to=to)
         return mesh
 

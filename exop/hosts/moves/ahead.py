@@ -23,10 +23,14 @@ from exop.model.slets.stored_memento import declared_by
 from exop.model.values.classes import Declared
 from exop.model.values.encoding import Part, decode, encode, fields_of
 from exop.model.values.pieces import LARGE, Pieces, dicts_of, large_parts
+from exop.runtime.log import copying
 from exop.runtime.supervision.interpreter import uncollected, yield_gil
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from exop.remoting.peers.link import PeerLink
+    from exop.runtime.log.disk import DiskLog
 
 #: The number of byte strings of one plan.
 _PER_PLAN: Final = 1 << 20
@@ -179,9 +183,9 @@ class Ahead:
             if not self.over.is_set():
                 logger("exop.hosts").warning("a state has not come ahead", host=host, node=node, problem=str(problem))
 
-    def _take(self, link: PeerLink, number: int) -> bytes:
+    def _take(self, link: PeerLink, number: int, least: float = 0.0) -> bytes:
         """Wait for a byte string of the plan in progress, as long as more of it comes: it may be large, or be lost."""
-        patience, come = max(self.seconds, _LONGEST), 0
+        patience, come = max(self.seconds, _LONGEST, least), 0
         until = time.monotonic() + patience
         while True:
             try:
@@ -192,6 +196,24 @@ class Ahead:
                     raise
                 if there != come:
                     come, until = there, time.monotonic() + patience
+
+    def copy_log(self, host: str, logs: Mapping[str, DiskLog]) -> None:
+        """Send the files of logs to a host, which calls `await_log`; each part goes when the one before is written."""
+        link = self.links()[host]
+        for log in logs.values():
+            log.copied.clear()
+        for place, log in [*logs.items()] * _ROUNDS:  # what comes meanwhile is less and less
+            for part in log.parts(place):
+                link.send_bytes(next(self._sent[host]), encode(part))
+                self._take(link, next(self._taken[host]), math.inf)
+        link.send_bytes(next(self._sent[host]), _END)
+
+    def await_log(self, host: str, folder: Path | None) -> None:
+        """Write the files of logs that a host sends ahead."""
+        link = self.links()[host]
+        while (data := self._take(link, next(self._taken[host]), math.inf)) != _END:
+            copying.write(folder, [decode(data, declared=Declared())])
+            link.send_bytes(next(self._sent[host]), _END)
 
     def add(self, node: str, kind: type[Memento] | None, data: bytes) -> None:
         """Keep parts of the state of a node."""

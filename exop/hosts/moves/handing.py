@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from exop.errors import PlanError
@@ -19,6 +20,7 @@ from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
 from exop.runtime.channels.frame_body import BodyReader, body_of, event_of
 from exop.runtime.channels.inbox import Inbox
+from exop.runtime.channels.log import LoggingChannel
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.partitioned import shared_out
 from exop.runtime.channels.queue import Buffered
@@ -27,6 +29,7 @@ from exop.runtime.dataflow.batches import cut
 from exop.runtime.dataflow.entry import InFlight, Method, count_items, placeholder, unpacked
 from exop.runtime.lifecycle import Event as Happened
 from exop.runtime.lifecycle import State
+from exop.runtime.log import copying
 from exop.wiring.changes.arrivals import Arrival, Queued, departed, dumped, landing, left_at, queued
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.successors import between_items
@@ -55,6 +58,7 @@ class Handing:
     _queued: dict[str, Queued] = field(default_factory=dict)
     _halves: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     _waiting: list[tuple[str, Method, Any]] = field(default_factory=list)
+    _copies: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         change, transfer = self.change, self.transfer
@@ -79,15 +83,46 @@ class Handing:
         for node, source in transfer.arriving.items():
             if node not in self.behind:
                 self.ahead.await_parts(source, node, self._kind(node))
+        for name, folder in self._logs().items():
+            if name in transfer.contents:
+                self.ahead.copy_log(transfer.contents[name], deployment.channels[name].logs)
+                continue
+            if folder is not None:
+                given = "path" in self.change.plan.after.channels[name].settings
+                if given and any(folder.glob("**/*.log")):
+                    cure = "move this folder away, unless a platform uses it"
+                    raise PlanError(f"there is another log in {folder}; {cure}")
+                self._copies.append(folder)
+                copying.remove(folder)  # what a kill has left of an earlier move
+            self.ahead.await_log(transfer.restored[name], folder)
 
     def _kind(self, node: str) -> type[Memento] | None:
         return self.change.plan.after.node(node).slet.memento
 
+    def _logs(self) -> dict[str, Path | None]:
+        """Return the logs that move, each with the folder for its files here, in an order that is that of all hosts."""
+        plan, manager = self.change.plan, self.change.wiring.manager
+        found: dict[str, Path | None] = {}
+        for name in sorted({*self.transfer.contents, *self.transfer.restored}):
+            spec = (plan.before if name in self.transfer.contents else plan.after).channels[name]
+            if issubclass(manager.kinds[spec.kind], LoggingChannel):
+                given = spec.settings.get("path")
+                found[name] = manager.channel_home(plan.after.name, name) if given is None else Path(given)
+        return found
+
+    def drop(self) -> None:
+        """Remove the copies of logs, since the change was aborted, and has closed them."""
+        for folder in self._copies:
+            copying.remove(folder)
+
     def release(self) -> None:
-        """Free what is no longer used of states: parts that were sent or taken, and the slets that have left."""
+        """Free what is no longer used: parts of states that were sent or taken, slets and logs that have left."""
+        for name, folder in self._logs().items():
+            if name in self.transfer.contents and folder is not None:
+                copying.remove(folder)
         self.ahead.sent.clear()
-        for parts in self.ahead.parts.values():
-            parts.clear()
+        for copied in self.ahead.parts.values():
+            copied.clear()
         for node in self.change.departing:
             component = self.change.departed(node)
             if component.status is State.DESTROYED and component.state is not None:
@@ -107,8 +142,14 @@ class Handing:
             change.arrive(node, Arrival(change.plan.after.node(node), memento, held, parts=self.ahead.parts[node]))
         for channel, source in transfer.restored.items():
             data = self.ahead.receive(source, handed[source]["contents"][channel])
-            content, waiting = decode(data, levels=DEPTH + AROUND)
-            change.added(channel).restore(content)
+            content, waiting, last, files = decode(data, levels=DEPTH + AROUND)
+            made = change.added(channel)
+            if files:
+                made.close()
+                copying.write(self._logs()[channel], last, files)
+                made.open()
+            made.restore(content)
+            made.take_part(on=change.plan.after.durable is not None)
             self._waiting += waiting
 
     def hand_over(self, handed: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +169,10 @@ class Handing:
             found["nodes"][node] = [self.ahead.send(target, one) for one in handing]
         waiting = left_at(change.deployment.inlets, transfer.contents)
         for channel, target in transfer.contents.items():
-            content = encode([dict(change.channel(channel).capture()), waiting[channel]], levels=DEPTH + AROUND)
+            logs = (left := change.channel(channel)).logs
+            last = [part for place, log in logs.items() for part in log.parts(place)]
+            files = [place + name for place, log in logs.items() for name in log.files]
+            content = encode([dict(left.capture()), waiting[channel], last, files], levels=DEPTH + AROUND)
             found["contents"][channel] = self.ahead.send(target, content)
         for kind, channels in (("sent", transfer.sent), ("received", transfer.received)):
             for name, hosts in channels.items():

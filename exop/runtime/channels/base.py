@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 from weakref import WeakKeyDictionary
 
 from exop.errors import PeerUnreachable
@@ -22,6 +22,9 @@ from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.channels.wire import Wires
 from exop.runtime.dataflow.entry import Entry, fan_out
+
+if TYPE_CHECKING:
+    from exop.runtime.log.disk import DiskLog
 
 #: The clock for the allowances of punctuations.
 clock: Callable[[], float] = time.monotonic
@@ -56,7 +59,9 @@ class Channel(ABC):
         entered: Whether items also come from outside of the mesh, so that a channel may have no producer.
         reconfigurable: Whether the settings can be changed while the channel runs (`reconfigure`).
         filled: Whether the content is complete enough to be read; until then, slets that read the channel wait.
-        awaited: For each port that waits for the content, the function that wakes its slet.
+        away: The reason why the content, which is on another host, cannot be read now, if a slet has tried; `None` for
+            kinds whose content is here.
+        awaited: For each port that waits for the content, or may have to, its slet.
         live: Whether consumers receive objects of the channel itself (such as a window from which the slet evicts
             items), so that no queue can be inserted in front of them.
         refuses_whole: Whether a batch is refused as a whole if the channel refuses one of its items.
@@ -67,6 +72,7 @@ class Channel(ABC):
         asked: The current specification, with settings and pending updates.
         home: The folder of the channel in the state directory, which may not exist yet; `None` without a state
             directory.
+        logs: The logs on disk that have the content, each by its folder in that of the channel.
         wires: The connections to other platforms, for the halves of a remote connector.
         call_peer: Calls an operation of a peer, given its name, that of the operation, and named arguments.
         application, kinds: The name of the application, and the channel kinds of the platform.
@@ -82,6 +88,7 @@ class Channel(ABC):
     reconfigurable: ClassVar[bool] = False
     entered: ClassVar[bool] = False
     filled: bool = True
+    away: str | None = None
     live: bool = False
     port_entries: Sequence[Entry] = ()
     refuses_whole: ClassVar[bool] = False
@@ -90,6 +97,7 @@ class Channel(ABC):
     reading: ClassVar[frozenset[str]] = frozenset()
     partitioning: Partitioning | None = None
     asked: ChannelSpec
+    logs: Mapping[str, DiskLog] = {}
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -99,7 +107,7 @@ class Channel(ABC):
         self.application = ""
         self.kinds: Mapping[str, type[Channel]] = {}
         self.trouble: str | None = None
-        self.awaited: dict[str, Callable[[], None]] = {}
+        self.awaited: dict[str, Any] = {}
 
     def __bool__(self) -> bool:
         return True  # also that of a kind with a length that has no content

@@ -109,6 +109,7 @@ class LogChannel(LoggingChannel):
             from exop.runtime.log.disk import DiskLog
 
             self._log = self._disk = DiskLog(folder, self._retention)
+            self.logs = {"": self._disk}
             self.origin = self._disk.position
 
     def close(self) -> None:
@@ -199,6 +200,9 @@ class LogChannel(LoggingChannel):
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Continue at the captured offset, if the log on disk contains it; later rows will arrive again."""
+        if (self._disk is None) is not ("items" in held):
+            cure = "start both with a state directory (--state), or both without"
+            raise StateError(f"the log {self.name!r} is on disk on one host, and in memory on the other; {cure}")
         if self._disk is None:
             rows = sum(not isinstance(one, CONTROL) for one in held["items"])
             self.origin = Position(held["began"])

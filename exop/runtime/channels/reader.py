@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from exop.errors import (
-    CallTimeout,
     ChannelFull,
     ExopError,
     MeshError,
@@ -31,6 +30,8 @@ from exop.runtime.channels.base import Channel, Outlet, PullMode
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.dataflow.entry import Entry, fan_out
+from exop.runtime.drivers.base import current_driver
+from exop.runtime.supervision.budget import current_call
 from exop.safe_repr import RAISED, error_text
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 
 #: The methods that every channel answers besides those of its kind.
 QUERY, PUSH = "query", "push"
-#: Seconds for which a read waits for a peer that cannot be reached, and between two attempts.
-PATIENCE: Final = 10.0
+#: Seconds between two attempts to read from a peer that cannot be reached.
 PAUSE: Final = 0.1
 #: What a read meets while the peer is away, starts again and opens its fragment, or does not know whether to begin it.
 _AWAY: Final = (PeerUnreachable, PlatformBusy, PlanError, UnknownName)
@@ -179,8 +179,9 @@ class RemoteChannel:
 class Reader(Channel):
     """Reads the content of `channel` at `peer`, whose kind is `reads`, by its public methods.
 
-    A read waits for a peer that cannot be reached. With `cache`, a read returns the last result of the same call, also
-    while the peer is away, and the result is refreshed in the background.
+    A read waits for a peer that cannot be reached, as long as that takes: the slet gets no further items, and goes on
+    when the peer answers. With `cache`, a read returns the last result of the same call, also while the peer is away,
+    and the result is refreshed in the background.
     """
 
     kind: ClassVar[str] = "reader"
@@ -200,6 +201,7 @@ class Reader(Channel):
         self._refresher: threading.Thread | None = None
         self._lock = threading.Lock()
         self._problem = ""
+        self.away = ""
         self._read_at = 0.0
         self._reads = 0
         self._remote = RemoteChannel(self._ask)
@@ -232,29 +234,49 @@ class Reader(Channel):
 
     def _ask(self, method: str, arguments: bytes) -> bytes:
         call = method, arguments
-        if self._last is None or (found := self._last.get(call)) is None:
-            return self._fetched(call, PATIENCE)
-        with self._lock:
-            self._due[call] = None
-            if self._refresher is None:
-                self._refresher = threading.Thread(target=self._refresh, name=f"exop reader {self.name}", daemon=True)
-                self._refresher.start()
-        self._wanted.set()
-        return found
-
-    def _fetched(self, call: tuple[str, bytes], patience: float) -> bytes:
-        """Call the peer, and wait while it cannot be reached, or has not started again."""
-        deadline = time.monotonic() + patience
-        place = {"application": self.application, "channel": self.channel}
+        if self._last is not None and (found := self._last.get(call)) is not None:
+            self._call_later(call)
+            return found
         while True:
             try:
-                found: bytes = self.call_peer(self.peer, "call_channel", **place, method=call[0], arguments=call[1])
+                return self._fetched(call)
             except _AWAY as problem:
-                self._problem = str(problem)
-                if isinstance(problem, CallTimeout) or time.monotonic() >= deadline or self._closed.wait(PAUSE):
-                    raise
-            else:
-                break
+                self._await_peer(call, problem)
+
+    def _await_peer(self, call: tuple[str, bytes], problem: Exception) -> None:
+        """Wait until a call that has met *problem* is answered: in a slet, at the safe point of its driver if needed.
+
+        Raises:
+            CutShort: the driver has to park.
+            ExopError: *problem*, since nothing waits any more: the channel is closed, or the call of the slet given up.
+        """
+        self.filled = False
+        self.away = f"{self.channel!r} on {self.peer}: {problem}"
+        self._call_later(call)
+        if (driver := current_driver()) is not None:
+            reading = [one for one in self.awaited.values() if driver in (one.driver, one.runner)]
+            nodes, again = [one.node.name for one in reading], all(one.can_call_again for one in reading)
+            place = f"{' and '.join(nodes)} waits for {self.away}"
+            ready = lambda: self._ready() or any(one.left for one in reading)  # noqa: E731
+            driver.wait_inside(place, ready, nodes, again=again and bool(nodes))
+        while not self._ready():
+            if (around := current_call()) is not None and around.abandoned:
+                raise problem
+            self._closed.wait(PAUSE)
+        if self._closed.is_set():
+            raise problem
+
+    def _ready(self) -> bool:
+        return not self.away or self._closed.is_set()
+
+    def _fetched(self, call: tuple[str, bytes]) -> bytes:
+        """Call the peer."""
+        place = {"application": self.application, "channel": self.channel}
+        try:
+            found: bytes = self.call_peer(self.peer, "call_channel", **place, method=call[0], arguments=call[1])
+        except _AWAY as problem:
+            self._problem = str(problem)
+            raise
         self._problem, self._read_at, self._reads = "", time.monotonic(), self._reads + 1
         if self._last is not None:
             with self._lock:
@@ -262,7 +284,24 @@ class Reader(Channel):
                 self._last.move_to_end(call)
                 while len(self._last) > CACHED:
                     self._last.popitem(last=False)
+        self._go_on()
         return found
+
+    def _go_on(self) -> None:
+        """Let the slets that wait go on."""
+        if self.away or self._closed.is_set():
+            self.away, self.filled = "", True
+            for component in list(self.awaited.values()):
+                component.wake()
+
+    def _call_later(self, call: tuple[str, bytes]) -> None:
+        """Make a call in the background."""
+        with self._lock:
+            self._due[call] = None
+            if self._refresher is None:
+                self._refresher = threading.Thread(target=self._refresh, name=f"exop reader {self.name}", daemon=True)
+                self._refresher.start()
+        self._wanted.set()
 
     def _refresh(self) -> None:
         while not self._closed.is_set():
@@ -272,14 +311,19 @@ class Reader(Channel):
                 due, self._due = self._due, {}
             for call in due:
                 try:
-                    self._fetched(call, 0.0)
-                except ExopError as problem:
+                    self._fetched(call)
+                except RAISED as problem:
                     self._problem = str(problem)
+                    if not isinstance(problem, _AWAY):  # the slet that waits for it meets it, too
+                        self._go_on()
+                    elif self.away and not self._closed.wait(PAUSE):
+                        self._call_later(call)
 
     def close(self) -> None:
-        """End the refreshing."""
+        """End the refreshing, and the waits."""
         self._closed.set()
         self._wanted.set()
+        self._go_on()
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return the peer, its state, the number of calls, the cached results, and the seconds since the last call."""

@@ -57,8 +57,8 @@ class LatchChannel(KeepingChannel):
             def control(mark: Punctuation | EndOfStream) -> None:
                 self.filled = True
                 awaited, self.awaited = self.awaited, {}
-                for wake in awaited.values():
-                    wake()
+                for component in awaited.values():
+                    component.wake()
                 pass_on(mark)
 
             entry.control = entry.probe.control = control

@@ -38,6 +38,14 @@ class Halted(BaseException):
     """Unwinds the thread of a driver that has to halt. Not an `Exception`, so that slets do not catch it."""
 
 
+class CutShort(BaseException):
+    """Ends a call of a slet that waits inside, since its driver has to park; the call is made again when *ready*."""
+
+    def __init__(self, where: str, ready: Callable[[], bool]) -> None:
+        super().__init__(where)
+        self.where, self.ready = where, ready
+
+
 def current_driver() -> Driver | None:
     """Return the driver that the calling thread runs or acts for, if any."""
     return getattr(_LOCAL, "driver", None)
@@ -104,6 +112,8 @@ class Driver:
             until there is room.
         queues: The queues from which the driver takes items.
         held_by: The place at which the driver waits with an item in flight, such as a suspended slet.
+        inside: The same, while the driver is closed and cannot park there, inside a call of a slet.
+        cutting: The nodes of which such a call is ended by what closes the driver.
         only: The queues that the driver drains at present, if not all of its queues.
         inlets: The in-flight items, which precede all others.
         rank: How far downstream the driver begins.
@@ -125,6 +135,8 @@ class Driver:
         self.overfilled: list[Bounded] = []
         self.queues: tuple[Buffered, ...] = ()
         self.held_by: str | None = None
+        self.inside: str | None = None
+        self.cutting = frozenset[str]()
         self.only: tuple[Buffered, ...] | None = None
         self.inlets = Inlets()
         self.rank = 0.0
@@ -276,6 +288,20 @@ class Driver:
                 raise Halted
             if left() == 0 or not self._signal.wait(left()):
                 return
+
+    def wait_inside(self, place: str, ready: Callable[[], bool], nodes: Iterable[str], *, again: bool) -> None:
+        """Wait at *place*, inside a call of one of these nodes; `CutShort` if the driver has to park and may end it."""
+        self.held_by = place
+        try:
+            while not ready():
+                if (closers := self._closers) and (again or not self.cutting.isdisjoint(nodes)):
+                    raise CutShort(place, ready)
+                self.inside = place if closers else None
+                for watcher in list(self._watchers) if closers else ():
+                    watcher()
+                self.wait_for(lambda: ready() or self._closers != closers)
+        finally:
+            self.held_by = self.inside = None
 
     def awaits(self) -> Iterable[Driver]:
         """Return the drivers for which this driver waits: the one that makes room, or those that may bring an item."""

@@ -37,6 +37,8 @@ from exop.runtime.log.segment import (
     written,
 )
 
+#: The bytes of a part of a file at most that is copied at a time.
+PART: Final = 2**20
 _CURE: Final = "make its disk usable, and restart the platform, which opens it again"
 
 
@@ -48,6 +50,7 @@ class DiskLog:
 
     Attributes:
         hold: Rows from this offset on are stored regardless of the retention.
+        copied: The bytes of each file that a copy has already.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class DiskLog:
     ) -> None:
         self.folder = folder
         self.hold: int | None = None
+        self.copied: dict[str, int] = {}
         self._retention = retention or Retention()
         self._files = files
         self._clock = clock
@@ -233,6 +237,27 @@ class DiskLog:
                     return
                 self._drop_oldest()
 
+    @property
+    def files(self) -> list[str]:
+        """The names of the files with rows."""
+        return [one.path.name for one in self._segments]
+
+    def parts(self, place: str) -> Iterator[tuple[str, int, bytes]]:
+        """Yield the parts that the files of a copy at *place* lack: the name, the position and the bytes of each."""
+        for segment in [*self._segments]:
+            name, data = segment.path.name, b"-"
+            while data:
+                with self._turn, self._doing("read"):
+                    at = self.copied.get(name, 0)
+                    # A segment that was dropped meanwhile must not be opened again.
+                    size = min(segment.size - at, PART) if segment in self._segments else 0
+                    data = segment.rest(at, size) if size > 0 else b""
+                    self.copied[name] = at + len(data)
+                    if segment is not self._segments[-1]:
+                        segment.close()
+                if data:
+                    yield place + name, at, data
+
     def close(self) -> None:
         """Close the files."""
         with self._turn:
@@ -294,6 +319,7 @@ class DiskLog:
     def _cut(self, place: Position, holder: Segment, position: int, rest: bytes) -> None:
         """Remove the segments after *holder*, and replace the bytes of *holder* from *position* on by *rest*."""
         self._version += 1
+        self.copied.clear()  # a copy gets all of it again
         while self._segments[-1] is not holder:  # from the end, so that a crash leaves no gap
             with self._syncing:
                 self._segments[-1].remove()

@@ -377,10 +377,10 @@ class Segment:
             self.size, self.end, self.marks = place, row, 0
             self.check_tail(counted)
 
-    def rest(self, position: int) -> bytes:
-        """Read the file from *position* to its end."""
+    def rest(self, position: int, most: int | None = None) -> bytes:
+        """Read the file from *position* to its end, or *most* bytes."""
         file = self._opened()
-        return file.read(position, max(0, file.size() - position))
+        return file.read(position, max(0, file.size() - position) if most is None else most)
 
     def sealed(self, end: int) -> None:
         """Record that another segment follows, which begins at *end*."""

@@ -23,7 +23,7 @@ from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import Driver, Halted, current_driver
+from exop.runtime.drivers.base import CutShort, Driver, Halted, current_driver
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.pause import Pause
 from exop.runtime.slet_code import put_back
@@ -89,6 +89,8 @@ def omission_handler(component: Component, port: PortSpec) -> Callable[..., bool
             raise error
         try:
             component.forget_outputs()
+            if type(error) is CutShort:
+                return False
             without_own_frames(error)
             where = f"in the slet {component.node.name!r}, port {name!r}, for the item {safe_repr(item)}"
             omits = component.omits(item)
@@ -127,6 +129,9 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
         tries = 0
         try:
             while not aside(item, error):
+                if type(error) is CutShort:
+                    tally.stopped += 1
+                    raise Unwind(error.where, error.ready, again(component, port, item))
                 if component.node.policy != "retry" or tries == TRIES:
                     _suspend(component, port, KeptItem(name, item, error))
                 _back_off(component, port, item, BACK_OFF * 2**tries)
@@ -136,8 +141,8 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
                     result = [*result] if lazy else result
                 except (Unwind, Halted):
                     raise
-                except BaseException as again:  # noqa: BLE001 (the policy decides again)
-                    error = again
+                except BaseException as failure:  # noqa: BLE001 (the policy decides again)
+                    error = failure
                 else:
                     tally.stopped += 1
                     break
@@ -227,8 +232,11 @@ def handle_source_failure(component: Component, error: BaseException) -> bool:
     """
     taken = _put_back(component)  # first, so that the items are not lost if a later step fails
     component.forget_outputs()
-    without_own_frames(error)
     driver, trouble, name = current_driver(), component.trouble, component.node.name
+    if type(error) is CutShort and driver is not None:
+        driver.hold(error.where, until=lambda: error.ready() or driver.ending or driver.restarting)
+        return not (driver.ending or driver.retired)
+    without_own_frames(error)
     where = f"in the slet {name!r}, while it was iterated"
     count, omits = sum(map(len, taken.values())) or 1, component.omits(taken)
     if _leave_out(component, error, where, [("", taken)], count, omits=omits):

@@ -166,6 +166,8 @@ class Change:
         if self.parks_all:
             drivers |= dict.fromkeys(self.deployment.drivers())
         pause.drivers = sorted(drivers, key=lambda driver: driver.rank)
+        ends = (step.node for step in self.plan.steps if step.verb in ("suspend", "remove"))
+        pause.cutting = frozenset(ends) - {*self.departing}
         self._undo.append(partial(setattr, self.deployment, "leaving", []))
         self.deployment.leaving = [self.deployment.channels[one.name] for one in self.plan.changes.channels_removed]
         self._drain = Drain(pause, self._old, region, self._undo, self.handed_over, self.departing)

@@ -290,8 +290,8 @@ class Compiler:
         port, channel = edge.component.pulled[edge.port.name], self.graph.channels[name]
         if channel.pull_mode == "read":
             port.connect(channel, None)
-            if not channel.filled:
-                channel.awaited[edge.name] = edge.component.wake
+            if not channel.filled or channel.away is not None:
+                channel.awaited[edge.name] = edge.component
             return None
         before = self.graph.queue_before(name, edge)
         if before == name and isinstance(channel, Buffered):

@@ -12,7 +12,7 @@ from exop.model.slets.ports import OUT, PortSpec
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import weight
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Method, Push, Tap, Unwind, in_front
-from exop.runtime.drivers.base import Halted
+from exop.runtime.drivers.base import CutShort, Halted
 from exop.runtime.ports import BufferedOutput
 from exop.safe_repr import class_of, error_text, message
 
@@ -85,7 +85,7 @@ class LeaderTap(Tap):
             try:
                 found = call(payload)
                 found = [*found] if lazy else found
-            except (Unwind, Halted):
+            except (CutShort, Halted, Unwind):
                 raise
             except BaseException as error:
                 self._stuck = not leader.omits(payload)
@@ -170,7 +170,7 @@ class FollowerTap(Tap):
             try:
                 found = call(payload)
                 return [*found] if lazy else found
-            except (Unwind, Halted):
+            except (CutShort, Halted, Unwind):
                 raise
             except BaseException as error:  # noqa: BLE001 (whatever it raises is compared)
                 self.error = error

@@ -1,5 +1,6 @@
 """Reading a channel of another platform: the interface by reflection, what crosses, and what a cache serves."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,8 @@ from exop.model.meshes.mesh import ChannelSpec
 from exop.model.slets.ports import PortType
 from exop.runtime.channels import BUILT_IN, REMOTE, LogChannel, QueueChannel, TableChannel
 from exop.runtime.channels.reader import Reader, RemoteChannel, answer, changes_content, interface
-from tests.rig import eventually
+from exop.runtime.supervision.budget import Owner, UserCalls
+from tests.rig import PATIENCE, eventually
 from tests.runtime.rig import Log, joined
 
 
@@ -201,10 +203,9 @@ def test_a_reader_has_the_methods_of_the_kind_that_it_reads():
         assert (found.start, found.end, found.replay(0)) == (0, 2, [1, 2])
 
 
-def test_a_read_waits_for_a_lost_peer(monkeypatch):
-    """It goes on when the peer is back, and fails when that takes too long."""
+def test_a_read_waits_for_a_lost_peer():
+    """It goes on when the peer is back, and fails when the channel is closed."""
     with reader(table()) as (found, peer):
-        peer["reached"] = False
         calls = []
         original = found.call_peer
 
@@ -215,13 +216,42 @@ def test_a_read_waits_for_a_lost_peer(monkeypatch):
 
         found.call_peer = call
         assert found.get("a") == Car("a", 1)
-        assert len(calls) == 3
-        monkeypatch.setattr("exop.runtime.channels.reader.PATIENCE", 0.0)
+        assert len(calls) >= 3
         found.call_peer = original
         peer["reached"] = False
-        with pytest.raises(PeerUnreachable):
+        with ThreadPoolExecutor() as pool:
+            reading = pool.submit(found.get, "a")
+            eventually(lambda: found.metrics()["state"].startswith("disconnected") and found.away)
+            assert found.away.startswith("'cars' on b: no platform answers at b: lost; start one with `exop serve`")
+            assert not found.filled
+            found.close()
+            with pytest.raises(PeerUnreachable):
+                reading.result(PATIENCE)
+
+
+def test_a_call_that_is_given_up_waits_for_no_peer():
+    """The limit of opening a slet that reads ends the wait."""
+    owner = Owner("app", "node", "app/node")
+    with reader(table()) as (found, peer):
+        peer["reached"] = False
+        call = UserCalls().begin(owner, "opening", lambda: found.get("a"))
+        eventually(lambda: found.away)
+        call.abandon()
+        eventually(lambda: call.over)
+
+
+def test_an_error_of_the_call_ends_the_wait_for_a_peer():
+    """The slet gets it: it is no absence."""
+    with reader(table()) as (found, _):
+        answers = [PeerUnreachable(address="b", problem="lost"), MeshError("refused"), MeshError("refused")]
+
+        def call(*given, **named):
+            raise answers.pop(0)
+
+        found.call_peer = call
+        with pytest.raises(MeshError, match="refused"):
             found.get("a")
-        assert found.metrics()["state"].startswith("disconnected")
+        assert found.away == ""
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The latch and the table: the last item per key; indexes, scans and filters."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_keys_are_read_from_fields_of_any_item(fields, item, key):
 def test_a_channel_that_fills_first_is_filled_by_a_control_item(mark):
     """It wakes who waits, once; a checkpoint has that, and one of an earlier release has not."""
     channel, woken = LatchChannel("last", fill_first=True), []
-    channel.awaited["reader.port"] = lambda: woken.append(1)
+    channel.awaited["reader.port"] = SimpleNamespace(wake=lambda: woken.append(1))
     entry = joined(channel, Log())
     entry.push("item")
     assert not channel.filled
