@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
-from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError
+from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError, StoredStateError, WiringError
 from exop.logs import logger
 from exop.model.items import CONTROL, DeadLetter, Punctuation
 from exop.model.slets.ports import OUT, PortSpec, node_at
 from exop.model.slets.spec import DEAD
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.partitioned import shared_out
+from exop.runtime.channels.wire import Frame, Undecoded
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
@@ -127,7 +130,7 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
         tries = 0
         try:
             while not aside(item, error):
-                if component.node.policy != "retry" or tries == TRIES:
+                if component.node.policy != "retry" or tries == TRIES or isinstance(item, Undecoded):
                     _suspend(component, port, KeptItem(name, item, error))
                 _back_off(component, port, item, BACK_OFF * 2**tries)
                 tries += 1
@@ -152,6 +155,45 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
     return stuck
 
 
+def _read_again(component: Component, port: PortSpec, batch: Undecoded) -> Any:
+    """Decode a batch for one port; raise `WiringError` if it cannot be decoded, or the port does not take it."""
+    # Imported lazily: only remote connectors need the encoding.
+    from exop.model.values.classes import Declared
+    from exop.runtime.channels.frame_body import BodyReader
+
+    wanted = component.node.slet.ports[port.name].type  # now; that of a relay depends on the slets before it
+    reader = BodyReader(Declared(wanted.items), [wanted])
+    try:
+        return reader.read(Frame(0, batch.num_rows, batch.form, [batch.body]))[0][1]
+    except (ValueError, StoredStateError) as error:
+        place, problem = f"{component.application}.{component.node.name}", getattr(error, "problem", error)
+        cure = f"its bytes are malformed: `exop item export {place} FILE --dead-letter N` writes them into a file"
+        if isinstance(error, StoredStateError) and error.__cause__ is None:
+            cure = f"{error.cure}, and then `exop item retry {place}`"
+        raise WiringError(f"{place}.{port.name} cannot take an item of another host: {problem}; {cure}") from None
+
+
+def decoded(component: Component, port: PortSpec, batch: Undecoded) -> Any | None:
+    """Decode for one port what an inbox could not decode for all ports; what fails is set aside.
+
+    Without room for more dead letters the slet is suspended, or the policy drops the oldest; at a port that pulls, and
+    in a group, the oldest is dropped.
+    """
+    try:
+        found = _read_again(component, port, batch)
+        if component.node.group is None:
+            return found
+        raise WiringError("another port does not take it; `exop item retry` passes it to its owner in the group")
+    except WiringError as problem:
+        component.metrics.tallies[port.name].received += _size(port, batch)
+        if not (port.pulled or component.node.group):
+            failure_handler(component, port)(batch, problem, lambda found: None)
+        else:
+            where = f"in front of {component.node.name}.{port.name}"
+            _leave_out(component, problem, where, [(port.name, batch)], batch.num_rows, omits=True)
+        return None
+
+
 def port_placeholder(component: Component, port: PortSpec) -> Entry:
     """Return an entry that represents the entry into a port."""
     return placeholder(f"{component.node.name}.{port.name}")
@@ -170,7 +212,8 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
 
 def again(component: Component, port: PortSpec, item: Any) -> InFlight:
     """Return the in-flight item for a retry, and correct the counts."""
-    method: Method = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
+    whole = port.type.form != "item" or isinstance(item, Undecoded)
+    method: Method = "show" if isinstance(item, CONTROL) else "push_batch" if whole else "push"
     component.metrics.tallies[port.name].returned += _size(port, item)
     component.metrics.batches -= method == "push_batch"
     return InFlight(port_placeholder(component, port), method, item)
@@ -347,7 +390,10 @@ def _refused(channel: Channel, producers: Producers, work: InFlight, error: Base
 def _to_owners(deployment: Deployment, component: Component, work: InFlight, port: PortSpec) -> Iterator[InFlight]:
     """Yield the in-flight item of a member of a group for the current owners of the partitions."""
     partitioning, group = deployment.channels[component.node.ports[port.name]].partitioning, component.node.group
-    if partitioning is None or group is None or isinstance(work.payload, CONTROL):
+    if isinstance(work.payload, Undecoded) and group is not None:
+        with suppress(WiringError):  # this member refuses it again
+            work = replace(work, payload=_read_again(component, port, work.payload))
+    if partitioning is None or group is None or isinstance(work.payload, (Undecoded, *CONTROL)):
         yield work
         return
     names = (node.name for node in deployment.mesh.nodes.values() if node.group == group)
@@ -385,7 +431,8 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         work, pulled = list[InFlight](), component.pulled.keys()
         pushed = component.node.ports.keys() - pulled
         for letter in letters:
-            if lost := {letter.port} - pushed if letter.port else letter.item.keys() - pulled:
+            fitting = component.node.ports.keys() if isinstance(letter.item, Undecoded) else pushed
+            if lost := {letter.port} - fitting if letter.port else letter.item.keys() - pulled:
                 raise PlanError(
                     f"a dead letter of {deployment.name}.{node} is from the port {min(lost)!r}, which is not connected "
                     f"any more, or takes its items in another way; connect such a port, or use `exop item export`"
@@ -395,6 +442,8 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
             if port is not None and port.direction == "out":  # the channel downstream had refused the item
                 there = deployment.entries[f"channel {component.node.ports[port.name]}"]
                 work.append(InFlight(there, "push", letter.item))
+            elif port is not None and (queue := component.pulled[port.name].queue if port.pulled else None) is not None:
+                queue.put_first([("push_batch", letter.item)])
             elif port is not None:
                 work += _to_owners(deployment, component, again(component, port, letter.item), port)
         deployment.inlets.post(work)

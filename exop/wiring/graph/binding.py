@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import PlanError
@@ -22,7 +23,7 @@ from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.batches import opened
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, LateEntry, Unwind, method_for, placeholder, unpacked
 from exop.runtime.deployment import Deployment
-from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
+from exop.runtime.supervision.failure_policy import Producer, Producers, decoded, guarded_entry, refusal_handler
 from exop.wiring.changes.channels import tell_unpunctuated
 from exop.wiring.graph import ids
 from exop.wiring.graph.region import Region, queue_of
@@ -169,7 +170,8 @@ class Compiler:
         if name not in self.region.channels:
             return self.deployment.entries[f"channel {name}"]
         channel = self.graph.channels[name]
-        channel.typed([edge.port.type for _, edge in self.graph.edges([name])])
+        ends = [(edge.component.node.slet, edge.port) for _, edge in self.graph.edges([name])]
+        channel.typed([slet.ports[port.name].type for slet, port in ends])
         if channel.buffered:
             entry, endpoint = channel.entry(()), f"channel {name}"
             if channel.refuses_whole:
@@ -291,6 +293,7 @@ class Compiler:
 
     def _pulled(self, name: str, edge: Edge) -> Outlet | None:
         port, channel = edge.component.pulled[edge.port.name], self.graph.channels[name]
+        port.decoded = partial(decoded, edge.component, edge.port)
         if channel.pull_mode == "read":
             port.connect(channel, None)
             if not channel.filled:
