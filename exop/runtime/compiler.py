@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from exop.errors import ComponentFailed
+from exop.errors import ComponentFailed, WiringError
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, PortSpec
 from exop.model.slets.relay import RELAY
@@ -18,7 +18,13 @@ from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntr
 from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
-from exop.runtime.supervision.failure_policy import decoded, failure_handler, omission_handler, port_placeholder
+from exop.runtime.supervision.failure_policy import (
+    failure_handler,
+    leave_out,
+    omission_handler,
+    port_placeholder,
+    size_at,
+)
 
 
 def compile_entry(component: Component, port: PortSpec) -> Entry:
@@ -264,6 +270,30 @@ def _with_control(component: Component, port: PortSpec, entry: LateEntry) -> Ent
     for tap in component.taps:
         entry.control = tap.control(port, entry.control)
     return entry
+
+
+def decoded(component: Component, port: PortSpec, batch: Undecoded) -> Any | None:
+    """Decode for one port what an inbox could not decode for all ports; what fails is set aside.
+
+    Without room for more dead letters the slet is suspended, or the policy drops the oldest; at a port that pulls, and
+    in a group, the oldest is dropped.
+    """
+    # Imported lazily: only remote connectors need the encoding.
+    from exop.runtime.channels.frame_body import read_again
+
+    try:
+        found = read_again(batch, component.node, port.name, component.application)
+        if component.node.group is None:
+            return found
+        raise WiringError("another port does not take it; `exop item retry` passes it to its owner in the group")
+    except WiringError as problem:
+        component.metrics.tallies[port.name].received += size_at(port, batch)
+        if not (port.pulled or component.node.group):
+            failure_handler(component, port)(batch, problem, lambda found: None)
+        else:
+            where = f"in front of {component.node.name}.{port.name}"
+            leave_out(component, problem, where, [(port.name, batch)], batch.num_rows, omits=True)
+        return None
 
 
 def _end(component: Component) -> None:

@@ -20,8 +20,9 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
 
-from exop.errors import NotStorable, StoredStateError
+from exop.errors import NotStorable, StoredStateError, WiringError
 from exop.model.items import Batch, EndOfStream, Punctuation
+from exop.model.meshes.mesh import Node
 from exop.model.slets.ports import PortType
 from exop.model.types.assignable import find_column_mismatch, takes_class
 from exop.model.types.description import is_named_tuple, type_of
@@ -346,6 +347,20 @@ def _single(frame: Frame, body: bytes) -> list[Undecoded]:
     if len(items) == frame.events and len(items) * start <= MOST_BYTES:
         return [Undecoded(LIST, 1, body[:start] + b"\x91" + bytes(one)) for one in items]
     return [Undecoded(LIST if frame.form == ITEMS else frame.form, frame.events, body)]
+
+
+def read_again(batch: Undecoded, node: Node, port: str, application: str) -> Any:
+    """Decode a batch for one port; raise `WiringError` if it cannot be decoded, or the port does not take it."""
+    wanted, place = node.slet.ports[port].type, f"{application}.{node.name}"
+    reader = BodyReader(Declared(wanted.items), [wanted])
+    try:
+        return reader.read(Frame(0, batch.num_rows, batch.form, [batch.body]))[0][1]
+    except (ValueError, StoredStateError) as error:
+        problem = getattr(error, "problem", error)
+        cure = f"its bytes are malformed: `exop item export {place} FILE --dead-letter N` writes them into a file"
+        if isinstance(error, StoredStateError) and error.__cause__ is None:
+            cure = f"{error.cure}, and then `exop item retry {place}`"
+        raise WiringError(f"{place}.{port} cannot take an item of another host: {problem}; {cure}") from None
 
 
 def _length_of(data: memoryview) -> int:

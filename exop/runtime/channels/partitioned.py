@@ -154,14 +154,13 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
         owner.push(item)
 
     def push_batch(batch: Any) -> None:
-        if type(batch) is Undecoded:  # its keys are unknown: one member of each group sets it aside
-            fan_out([next(iter(group.values())) for group in groups]).push_batch(batch)
-            return
         try:
             parts = split(batch, partitioning.by, owners, fast)
         except BaseException as error:  # noqa: BLE001 (each item is tried separately)
             if isinstance(batch, list):
                 in_turn(made, batch)
+            elif isinstance(batch, Undecoded):  # its keys are unknown: one member of each group sets it aside
+                fan_out([next(iter(group.values())) for group in groups]).push_batch(batch)
             else:
                 refuse("push_batch", batch, error)
             return

@@ -127,8 +127,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
     lines += [f"    metrics{n}.batches += 1" for n in range(len(shapes))]
     lines += ["    out = []; keep = out.append", "    rest = iter(items)", "    try:", "        for x0 in rest:"]
     for number, shape in enumerate(shapes):
-        here, following = f"x{number}", f"x{number + 1}"
-        call = f"call{number}({here})"
+        here, following, call = f"x{number}", f"x{number + 1}", f"call{number}(x{number})"
         work = {"one": f"{following} = {call}", "optional": f"{following} = {call}", "none": call}
         work["many"] = f"{following} = [no_item() if each is None else each for each in {call}]"
         lines += [

@@ -14,14 +14,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
-from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError, StoredStateError, WiringError
+from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError, WiringError
 from exop.logs import logger
 from exop.model.items import CONTROL, DeadLetter, Punctuation
 from exop.model.slets.ports import OUT, PortSpec, node_at
 from exop.model.slets.spec import DEAD
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.partitioned import shared_out
-from exop.runtime.channels.wire import Frame, Undecoded
+from exop.runtime.channels.wire import Undecoded
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
@@ -49,7 +49,7 @@ Producers: TypeAlias = Callable[[], Sequence[Producer]]
 _PASSING = (ComponentFailed, Unwind, Halted)
 
 
-def _leave_out(
+def leave_out(
     component: Component, error: BaseException, where: str, items: Sequence[tuple[str, Any]], count: int, *, omits: bool
 ) -> bool:
     """Count a failure; if the policy *omits* the items, skip them or set them aside, each with its port."""
@@ -67,7 +67,7 @@ def omit(component: Component, port: str, failed: Iterable[tuple[Any, Exception]
     """Apply the policy to items that an engine has read by itself at *port*; return whether the policy omits items."""
     for item, error in failed:
         where = f"in the slet {component.node.name!r}, port {port!r}"
-        _leave_out(component, error, where, [(port, item)], 1, omits=component.omits(item))
+        leave_out(component, error, where, [(port, item)], 1, omits=component.omits(item))
     return component.omits(None)
 
 
@@ -95,7 +95,7 @@ def omission_handler(component: Component, port: PortSpec) -> Callable[..., bool
             without_own_frames(error)
             where = f"in the slet {component.node.name!r}, port {name!r}, for the item {safe_repr(item)}"
             omits = component.omits(item)
-            left_out = _leave_out(component, error, where, [(name, item)], _size(port, item), omits=omits)
+            left_out = leave_out(component, error, where, [(name, item)], size_at(port, item), omits=omits)
         except BaseException as defect:  # noqa: BLE001 (such as a lack of memory: the slet is suspended)
             problem, node = error_text(defect), component.name
             logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
@@ -114,7 +114,7 @@ def _omit_rows(component: Component, error: BaseException, rows: Sequence[tuple[
     omits = component.omits(rows)
     if omits and rows is not None and (component.runner is not None or current_driver() is None):  # no follower
         where, count = f"in the slet {component.node.name!r}", sum(weight(batch) for _, batch in rows)
-        _leave_out(component, error, where, rows, count, omits=True)
+        leave_out(component, error, where, rows, count, omits=True)
     return omits
 
 
@@ -155,45 +155,6 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
     return stuck
 
 
-def _read_again(component: Component, port: PortSpec, batch: Undecoded) -> Any:
-    """Decode a batch for one port; raise `WiringError` if it cannot be decoded, or the port does not take it."""
-    # Imported lazily: only remote connectors need the encoding.
-    from exop.model.values.classes import Declared
-    from exop.runtime.channels.frame_body import BodyReader
-
-    wanted = component.node.slet.ports[port.name].type  # now; that of a relay depends on the slets before it
-    reader = BodyReader(Declared(wanted.items), [wanted])
-    try:
-        return reader.read(Frame(0, batch.num_rows, batch.form, [batch.body]))[0][1]
-    except (ValueError, StoredStateError) as error:
-        place, problem = f"{component.application}.{component.node.name}", getattr(error, "problem", error)
-        cure = f"its bytes are malformed: `exop item export {place} FILE --dead-letter N` writes them into a file"
-        if isinstance(error, StoredStateError) and error.__cause__ is None:
-            cure = f"{error.cure}, and then `exop item retry {place}`"
-        raise WiringError(f"{place}.{port.name} cannot take an item of another host: {problem}; {cure}") from None
-
-
-def decoded(component: Component, port: PortSpec, batch: Undecoded) -> Any | None:
-    """Decode for one port what an inbox could not decode for all ports; what fails is set aside.
-
-    Without room for more dead letters the slet is suspended, or the policy drops the oldest; at a port that pulls, and
-    in a group, the oldest is dropped.
-    """
-    try:
-        found = _read_again(component, port, batch)
-        if component.node.group is None:
-            return found
-        raise WiringError("another port does not take it; `exop item retry` passes it to its owner in the group")
-    except WiringError as problem:
-        component.metrics.tallies[port.name].received += _size(port, batch)
-        if not (port.pulled or component.node.group):
-            failure_handler(component, port)(batch, problem, lambda found: None)
-        else:
-            where = f"in front of {component.node.name}.{port.name}"
-            _leave_out(component, problem, where, [(port.name, batch)], batch.num_rows, omits=True)
-        return None
-
-
 def port_placeholder(component: Component, port: PortSpec) -> Entry:
     """Return an entry that represents the entry into a port."""
     return placeholder(f"{component.node.name}.{port.name}")
@@ -214,12 +175,12 @@ def again(component: Component, port: PortSpec, item: Any) -> InFlight:
     """Return the in-flight item for a retry, and correct the counts."""
     whole = port.type.form != "item" or isinstance(item, Undecoded)
     method: Method = "show" if isinstance(item, CONTROL) else "push_batch" if whole else "push"
-    component.metrics.tallies[port.name].returned += _size(port, item)
+    component.metrics.tallies[port.name].returned += size_at(port, item)
     component.metrics.batches -= method == "push_batch"
     return InFlight(port_placeholder(component, port), method, item)
 
 
-def _size(port: PortSpec, payload: Any) -> int:
+def size_at(port: PortSpec, payload: Any) -> int:
     """Return the number of items in a payload of a port; a control item does not count."""
     return 0 if isinstance(payload, CONTROL) else 1 if port.type.form == "item" else weight(payload)
 
@@ -274,7 +235,7 @@ def handle_source_failure(component: Component, error: BaseException) -> bool:
     driver, trouble, name = current_driver(), component.trouble, component.node.name
     where = f"in the slet {name!r}, while it was iterated"
     count, omits = sum(map(len, taken.values())) or 1, component.omits(taken)
-    if _leave_out(component, error, where, [("", taken)], count, omits=omits):
+    if leave_out(component, error, where, [("", taken)], count, omits=omits):
         for port, items in taken.items():
             for _ in items:
                 component.pulled[port].taken.popleft()
@@ -374,7 +335,7 @@ def _refused(channel: Channel, producers: Producers, work: InFlight, error: Base
     where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
     omits = work.method != "control" and component.omits(items)
     failed = [(port, one) for one in items]
-    if _leave_out(component, error, f"{where}, for the item {item}", failed, len(items), omits=omits):
+    if leave_out(component, error, f"{where}, for the item {item}", failed, len(items), omits=omits):
         if driver is component.runner:
             _send_letters(component)
         return
@@ -391,8 +352,10 @@ def _to_owners(deployment: Deployment, component: Component, work: InFlight, por
     """Yield the in-flight item of a member of a group for the current owners of the partitions."""
     partitioning, group = deployment.channels[component.node.ports[port.name]].partitioning, component.node.group
     if isinstance(work.payload, Undecoded) and group is not None:
+        from exop.runtime.channels.frame_body import read_again
+
         with suppress(WiringError):  # this member refuses it again
-            work = replace(work, payload=_read_again(component, port, work.payload))
+            work = replace(work, payload=read_again(work.payload, component.node, port.name, component.application))
     if partitioning is None or group is None or isinstance(work.payload, (Undecoded, *CONTROL)):
         yield work
         return
@@ -428,11 +391,10 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"a restart has lost the items of all {len(dead)} dead letters of {deployment.name}.{node}, which "
                 f"could not be stored; list them by `exop item list`, and push the items again from their source"
             )
-        work, pulled = list[InFlight](), component.pulled.keys()
-        pushed = component.node.ports.keys() - pulled
+        work, pulled, ports = list[InFlight](), component.pulled.keys(), component.node.ports.keys()
         for letter in letters:
-            fitting = component.node.ports.keys() if isinstance(letter.item, Undecoded) else pushed
-            if lost := {letter.port} - fitting if letter.port else letter.item.keys() - pulled:
+            there = ports if isinstance(letter.item, Undecoded) else ports - pulled
+            if lost := {letter.port} - there if letter.port else letter.item.keys() - pulled:
                 raise PlanError(
                     f"a dead letter of {deployment.name}.{node} is from the port {min(lost)!r}, which is not connected "
                     f"any more, or takes its items in another way; connect such a port, or use `exop item export`"
@@ -440,8 +402,8 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         for letter in letters:
             port = component.spec.ports.get(letter.port)
             if port is not None and port.direction == "out":  # the channel downstream had refused the item
-                there = deployment.entries[f"channel {component.node.ports[port.name]}"]
-                work.append(InFlight(there, "push", letter.item))
+                entry = deployment.entries[f"channel {component.node.ports[port.name]}"]
+                work.append(InFlight(entry, "push", letter.item))
             elif port is not None and (queue := component.pulled[port.name].queue if port.pulled else None) is not None:
                 queue.put_first([("push_batch", letter.item)])
             elif port is not None:

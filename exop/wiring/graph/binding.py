@@ -17,13 +17,13 @@ from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.partitioned import key_reader, route
 from exop.runtime.channels.queue import Buffered, QueueChannel, Waiting
 from exop.runtime.channels.window import WindowChannel, followed
-from exop.runtime.compiler import compile_entry
+from exop.runtime.compiler import compile_entry, decoded
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.batches import opened
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, LateEntry, Unwind, method_for, placeholder, unpacked
 from exop.runtime.deployment import Deployment
-from exop.runtime.supervision.failure_policy import Producer, Producers, decoded, guarded_entry, refusal_handler
+from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
 from exop.wiring.changes.channels import tell_unpunctuated
 from exop.wiring.graph import ids
 from exop.wiring.graph.region import Region, queue_of
