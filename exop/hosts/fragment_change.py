@@ -211,6 +211,8 @@ class FragmentChange(Participant):
         handing = self._handing
         if self._ahead is not None:
             self._ahead.close()
+        if handing is not None:
+            handing.go_on()
         if not made:
             self._undo(turn)
             return

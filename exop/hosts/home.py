@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from exop.errors import ExopError, HomeLost, PlanError, RemotingError, StaleMesh, UnknownName
 from exop.hosts.fragment import Fragments, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
-from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline
+from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline, slow_connectors
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Ended, Fragment, Refuse, Report
 from exop.hosts.supply import Archives, Lacking, Supply, notes_of, platform_of
@@ -186,7 +186,8 @@ class Home:
                 return str(problem)
 
         before, after = self._placed(plan)
-        return *notes_by_host(before, after, cost), *cycles_over_hosts(after), *notes_of(self._lacking(plan))
+        warnings = *cycles_over_hosts(after), *slow_connectors(after)
+        return *notes_by_host(before, after, cost), *warnings, *notes_of(self._lacking(plan))
 
     def _lacking(self, plan: Plan) -> Lacking:
         """Return the bundles that hosts lack; raises as `fragments` and `Supply.lacking`."""
@@ -324,7 +325,7 @@ class Home:
             raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
         self._reach(hosts)
         if before is None:  # a plan shows it
-            for note in cycles_over_hosts(moves.after):
+            for note in (*cycles_over_hosts(moves.after), *slow_connectors(moves.after)):
                 logger("exop.hosts").warning(note, application=name)
         after = without_marks(plan.after).at(plan.before.revision + 1)
         over = found.finished and before is None

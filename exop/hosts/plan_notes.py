@@ -69,6 +69,27 @@ def cycles_over_hosts(placement: Placement) -> Iterator[str]:
                 )
 
 
+def slow_connectors(placement: Placement) -> Iterator[str]:
+    """Warn of each connector of a durable application that is as slow as the checkpoints."""
+    every = placement.mesh.durable
+    for one in placement.connectors.values() if every is not None else ():
+        given = {"ack": "stable", "mode": "async", "capacity": 1024, **placement.mesh.channels[one.channel].connector}
+        if given["ack"] != "stable":
+            continue
+        if given["mode"] == "sync":
+            why, cure = "in the mode 'sync', each item waits until a checkpoint has it", '"mode": "async"'
+        elif given["mode"] == "async" and given["capacity"] < 1024:
+            why, cure = f"at most {given['capacity']} items wait until a checkpoint has them", '"capacity": 1024'
+        elif reason := placement.varies(one):
+            why, cure = f"{reason}, so that an item is sent when a checkpoint has it", '"ack": "done"'
+        else:
+            continue
+        yield (
+            f"{one.channel!r} is slow from {one.source} to {one.target}, with a checkpoint every {every:g} s: {why}; "
+            f"give the channel connector={{{cure}}}"
+        )
+
+
 def _moves(before: Placement, after: Placement, host: str, cost: Cost) -> Iterator[str]:
     """Describe the nodes and channels that leave a host, with the bytes that travel, and those that arrive."""
     for name, node in before.mesh.nodes.items():

@@ -7,17 +7,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from exop.errors import ComponentFailed
+from exop.errors import ComponentFailed, WiringError
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, PortSpec
 from exop.model.slets.relay import RELAY
+from exop.runtime.channels.wire import Undecoded
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import are_references, to_columns, to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntry, Link, Method, Push, Unwind, in_turn
 from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
-from exop.runtime.supervision.failure_policy import failure_handler, omission_handler, port_placeholder
+from exop.runtime.supervision.failure_policy import (
+    failure_handler,
+    leave_out,
+    omission_handler,
+    port_placeholder,
+    size_at,
+)
 
 
 def compile_entry(component: Component, port: PortSpec) -> Entry:
@@ -99,7 +106,7 @@ def _slet_entry(component: Component, port: PortSpec, call: Callable[[Any], Any]
             found.gathers = getattr(component.spec.factory, "gathers", 0)
             found.max_wait = getattr(component.instance, "max_wait", 0.0)
         return found
-    entry: Entry = LateEntry(
+    entry: LateEntry = LateEntry(
         NOWHERE.control,
         {
             "link": lambda: _link(component, port, call, to),
@@ -134,7 +141,7 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
     )
 
 
-def _entry_by_form(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:
+def _entry_by_form(component: Component, port: PortSpec, push: Push, late: Late) -> LateEntry:
     """Make an entry of *push*, which takes one item, or one batch if the port takes batches, and counts it as 1."""
     metrics, tally = component.metrics, component.metrics.tallies[port.name]
 
@@ -219,7 +226,7 @@ def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
     return call
 
 
-def _with_control(component: Component, port: PortSpec, entry: Entry) -> Entry:
+def _with_control(component: Component, port: PortSpec, entry: LateEntry) -> Entry:
     """Add the handling of control items: the slet gets those in the port's type; then they are merged and sent."""
     spec, merge, name, push = component.spec, component.merge, port.name, entry.control
     sees_time = any(one.type.punctuation for one in spec.inputs)
@@ -249,10 +256,44 @@ def _with_control(component: Component, port: PortSpec, entry: Entry) -> Entry:
             raise
         pass_on(mark)
 
+    def decoding(push_batch: Push) -> Push:  # of batches that an inbox could not decode
+        def push_decoded(batch: Any) -> None:
+            if type(batch) is Undecoded:
+                batch = decoded(component, port, batch)
+            if batch is not None:
+                push_batch(batch)
+
+        return push_decoded
+
     entry.control, entry.show, entry.pass_on = control, show, pass_on
+    entry.around("push_batch", decoding)
     for tap in component.taps:
         entry.control = tap.control(port, entry.control)
     return entry
+
+
+def decoded(component: Component, port: PortSpec, batch: Undecoded) -> Any | None:
+    """Decode for one port what an inbox could not decode for all ports; what fails is set aside.
+
+    Without room for more dead letters the slet is suspended, or the policy drops the oldest; at a port that pulls, and
+    in a group, the oldest is dropped.
+    """
+    # Imported lazily: only remote connectors need the encoding.
+    from exop.runtime.channels.frame_body import read_again
+
+    try:
+        found = read_again(batch, component.node, port.name, component.application)
+        if component.node.group is None:
+            return found
+        raise WiringError("another port does not take it; `exop item retry` passes it to its owner in the group")
+    except WiringError as problem:
+        component.metrics.tallies[port.name].received += size_at(port, batch)
+        if not (port.pulled or component.node.group):
+            failure_handler(component, port)(batch, problem, lambda found: None)
+        else:
+            where = f"in front of {component.node.name}.{port.name}"
+            leave_out(component, problem, where, [(port.name, batch)], batch.num_rows, omits=True)
+        return None
 
 
 def _end(component: Component) -> None:

@@ -17,6 +17,7 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortSpec, PortType
 from exop.model.slets.spec import DEAD, SletSpec
 from exop.runtime.channels.base import Channel, ControlMerge
+from exop.runtime.channels.wire import Undecoded
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, Unwind, in_order
 from exop.runtime.dataflow.metrics import ComponentMetrics
 from exop.runtime.drivers.base import Driver, Halted
@@ -26,7 +27,7 @@ from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_f
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.slet_code import atomic, bind_function, bind_method, families
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
-from exop.runtime.supervision.failure_state import KeptItem, Trouble
+from exop.runtime.supervision.failure_state import UNDECODED, KeptItem, Trouble
 
 #: Every component of this process, by `id`, so that log records can name the slet that makes them.
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
@@ -215,8 +216,11 @@ class Component(Lifecycle):
     def omits(self, payload: Any) -> bool:
         """Whether the policy omits a payload for which the slet raises: never a control item that an engine needs.
 
-        In place of other slets, the platform itself passes on the punctuation or the end.
+        In place of other slets, the platform itself passes on the punctuation or the end. Any policy omits what cannot
+        be decoded, as far as there is room.
         """
+        if isinstance(payload, Undecoded) and len(dead := self.trouble.dead) < self.node.letters:
+            return dead.undecoded + len(payload.body) <= UNDECODED or self.node.policy == "skip"
         needed = isinstance(payload, CONTROL) and (self.spec.own_driver or hasattr(type(self.instance), "omit_rows"))
         return not needed and self.node.policy in ("skip", "dead-letter")
 

@@ -13,6 +13,7 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered
+from exop.runtime.channels.wire import Undecoded
 from exop.runtime.dataflow.batches import to_items
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Packet, count_items, method_for, unpacked
 from exop.runtime.drivers.base import Driver, Halted
@@ -127,6 +128,7 @@ class PulledInput(InputPort[Any]):
     Attributes:
         before: For an atomic slet, copies the memento before a pull; else `None`.
         earlier: The queues that were connected before and still hold items.
+        decoded: Decodes for the port what an inbox could not decode.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class PulledInput(InputPort[Any]):
         self._own = own
         self.earlier: list[Buffered] = []
         self.before: Callable[[], Before | None] | None = None
+        self.decoded: Callable[[Undecoded], Any | None] = lambda batch: None
         self._last: Last = ([], 0, None)
 
     def pull(self, most: int = 1024, wait: bool = True) -> list[Any]:
@@ -289,6 +292,8 @@ class PulledInput(InputPort[Any]):
                 items.append(entry)
             elif entry.method == "control":
                 self._control(entry.payload, items)
+            elif type(entry.payload) is Undecoded:
+                items += to_items(self.decoded(entry.payload) or [], self.spec.type.item)
             else:
                 batched = entry.method == "push_batch"
                 items += to_items(entry.payload, self.spec.type.item) if batched else [entry.payload]

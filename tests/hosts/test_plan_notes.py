@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from exop import Application
-from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host
+from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, slow_connectors
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.mesh import Mesh
 from exop.wiring.changes.arrivals import MoveCost
@@ -42,6 +44,52 @@ def test_a_cycle_over_hosts_is_named():
     assert note.endswith('connector={"mode": "offline"}')
     assert [*cycles_over_hosts(Placement(mesh.move("double", to="a"), "a"))] == []
     assert [*cycles_over_hosts(Placement(spanning(), "a"))] == []
+
+
+def durable(connector: dict[str, Any], every: float | None = 2.0) -> Placement:
+    """Numbers that go from a to b, past a connector with these settings."""
+    app = Application("app")
+    if every is not None:
+        app.durable(every=every)
+    app.add("numbers", numbers, out=(out := app.channel("numbers", connector=connector)))
+    app.on("b").add("check", check, item=out)
+    return Placement(app.build(), "a")
+
+
+@pytest.mark.parametrize(
+    ("connector", "why", "cure"),
+    [
+        ({"mode": "sync"}, "each item waits until a checkpoint has it", {"mode": "async"}),
+        ({"capacity": 10}, "at most 10 items wait until a checkpoint has them", {"capacity": 1024}),
+        ({"ack": "stable", "mode": "sync", "capacity": 10}, "each item waits", {"mode": "async", "capacity": 1024}),
+    ],
+)
+def test_a_connector_as_slow_as_the_checkpoints_is_named(connector: dict[str, Any], why: str, cure: dict[str, Any]):
+    """With the reason, and the cure by which the warning goes; without checkpoints, or acknowledged before, none is."""
+    (note,) = slow_connectors(durable(connector))
+    assert note.startswith("'numbers' is slow from a to b, with a checkpoint every 2 s: ")
+    assert why in note
+    assert str({one: cure[one] for one in [*cure][:1]}).replace("'", '"') in note
+    for other in (durable(connector | cure), durable(connector, None), durable(connector | {"ack": "done"})):
+        assert [*slow_connectors(other)] == []
+
+
+def test_where_streams_meet_before_a_connector_is_named():
+    """An item is sent when a checkpoint of its host has it; the cure is a weaker acknowledgement."""
+
+    def meeting(**connector: Any) -> list[str]:
+        app = Application("app")
+        app.durable(every=2.0)
+        both = app.channel("both", connector=connector)
+        app.add("one", numbers, out=both)
+        app.add("other", numbers, out=both)
+        app.on("b").add("check", check, item=both)
+        return [*slow_connectors(Placement(app.build(), "a"))]
+
+    (note,) = meeting()
+    assert "several streams meet at the channel 'both', so that an item is sent when a checkpoint has it" in note
+    assert note.endswith('give the channel connector={"ack": "done"}')
+    assert meeting(ack="done") == []
 
 
 def test_a_move_is_told_at_both_hosts():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 from exop import Application, InputPort, Punctuation, Slet, input_port, slet
+from exop.errors import PlanError
+from exop.hosts.moves.handing import Handing
+from exop.runtime.channels.inbox import Inbox
+from exop.runtime.channels.outbox import Outbox
 from exop.runtime.durable.durability import Durability
 from tests.change.tools import Position, Tap, count_to, endless, grows, plain, suspended, whole
 from tests.hosts.moving import APP, Hosts, hosts
@@ -248,3 +252,39 @@ def test_a_restart_from_the_checkpoint_of_a_cut_has_the_items_of_a_queue_that_we
             suspended(again, APP, "meets")
             waits = again.deployment(APP).inlets.at("meets.right")
             assert [one.payload for one in waits if not isinstance(one.payload, list)] == [*range(STOP, STOP + 1001)]
+
+
+def moved_while_events_arrive(monkeypatch: pytest.MonkeyPatch, arrived: Callable[[Inbox, Outbox, int], bool]) -> None:
+    """A slet moves, and events arrive at its former host between the cuts of both hosts."""
+    look = Handing._look
+    with hosts("h1", "h2") as there:
+
+        def looking(self: Handing) -> None:
+            look(self)
+            if self.host == "h2":
+                halves = [one.deployment(APP).channels for one in there.platforms.values()]
+                inbox, outbox = halves[1]["as.from.h1"], halves[0]["as.to.h2"]
+                known = inbox._next
+                eventually(lambda: arrived(inbox, outbox, known + 5), "further events")
+
+        monkeypatch.setattr(Handing, "_look", looking)
+        app = Application(APP)
+        app.add("a", endless, out=(out := app.channel("as", connector={"ack": "received"})))
+        app.on("h2").add("sink", there.sink, x=out)
+        there.home.apply(app.build())
+        grows(there.seen)
+        there.move("h1", "sink")
+        grows(there.seen)
+        whole([*there.seen])
+
+
+def test_what_arrives_while_events_are_handed_over_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch):
+    """The sending host keeps what the receiving one has not handed over, also if that has received it."""
+    moved_while_events_arrive(monkeypatch, lambda inbox, outbox, number: inbox._next >= number)
+
+
+def test_an_acknowledgement_meanwhile_is_found(monkeypatch: pytest.MonkeyPatch):
+    """As acknowledgements were made as events arrived, the move was refused."""
+    monkeypatch.setattr(Inbox, "_acknowledged", property(lambda self: self._next))
+    with pytest.raises(PlanError, match="are lost"):
+        moved_while_events_arrive(monkeypatch, lambda inbox, outbox, number: outbox._done >= number)

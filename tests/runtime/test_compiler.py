@@ -430,3 +430,23 @@ def test_none_is_no_item(rig, batches, annotated):
     app.add("other", collector(other), item=app.add("odd", odd, item=numbers))
     rig.run(app)
     assert (seen, other) == ([1, 2, -2, 3], [1, 3])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_none_among_several_results(rig, form):
+    """A slet that yields it fails at the item, by its name and port, unless its annotation leaves it out: the cure."""
+
+    def results(item: int) -> Iterator[int]:
+        yield item
+        yield None if item == 3 else -item  # type: ignore[misc]
+
+    seen, strict = [], (slet(results), {"on_error": "dead-letter"})
+    deployment = rig.run(line("strict", source=FORMS[form], it=strict, sink=collector(seen)))
+    assert seen == [one for item in ITEMS if item != 3 for one in (item, -item)]
+    (letter,) = deployment.components["it"].trouble.dead
+    assert (letter.node, letter.port, letter.item) == ("it", "item", 3)
+    assert "it yields None, which is no item: yield nothing, or write `-> Iterator[T | None]`" in letter.error
+    seen.clear()
+    results.__annotations__["return"] = Iterator[int | None]
+    rig.run(line("lenient", source=FORMS[form], it=slet(results), sink=collector(seen)))
+    assert seen == [one for item in ITEMS for one in (item, -item) if (item, one) != (3, -3)]

@@ -128,6 +128,12 @@ class Handing:
             if component.status is State.DESTROYED and component.state is not None:
                 free(component.state)
 
+    def go_on(self) -> None:
+        """Let the inboxes that stay go on when the change is made or undone."""
+        for _, name in self._halves:
+            if isinstance(channel := self.change.deployment.channels.get(name), Inbox):
+                channel.go_on()
+
     def take_over(self, handed: Mapping[str, Any]) -> None:
         """Let nodes and channels continue with what other hosts have handed over; before the cut of this host.
 
@@ -341,7 +347,7 @@ def _travelling(event: Event) -> tuple[int, int, bytes]:
 
 def _read(reader: BodyReader, events: Iterable[tuple[int, int, bytes]]) -> Iterator[Work]:
     for number, form, body in events:
-        yield from reader.read(Frame(0, number, form, [body]))
+        yield from reader.read_each(Frame(0, number, form, [body]))
 
 
 def _without(work: Iterable[Work], events: int) -> Iterator[Work]:

@@ -220,6 +220,12 @@ def check_join(
                     f"{consumer.name}.{port} cannot take what {spec.type.origin or 'another host'} sends through "
                     f"{channel!r}: {reason}; put a slet that converts between them"
                 )
+        for producer, out in mesh.producers(channel):
+            if reason := mismatch(producer.slet.ports[out].type, spec.type):
+                raise WiringError(
+                    f"{spec.type.origin or producer.name} sends through {channel!r} what the home does not expect: "
+                    f"{reason}; load the same release of its slet here and at the home"
+                )
     for producer, out in mesh.producers(channel):
         pushed = producer.slet.ports[out].type
         if nodes is None or producer.name in nodes:

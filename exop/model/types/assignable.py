@@ -244,6 +244,13 @@ def _schema_mismatch(source: Type, target: Type) -> Mismatch | None:
     return None
 
 
+def takes_class(wanted: Type, kind: type) -> bool:
+    """Whether an instance of a class may be of a type, as far as the class tells that."""
+    known = [type_of(one) for one in kind.__mro__[:-1]]  # of a type that another platform describes, the name is known
+    pairs = ((base, one.bare) for one in wanted.members for base in known)
+    return any(one.kind == "choice" or find_mismatch(base, one) is None for base, one in pairs)
+
+
 def value_mismatch(value: Any, wanted: Any, path: str) -> str | None:
     """Return where and why *value* is not of the type *wanted*, or `None`; types that cannot be checked match."""
     wanted = type_of(wanted)

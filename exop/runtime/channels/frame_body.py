@@ -12,16 +12,20 @@ from __future__ import annotations
 import dataclasses
 import struct
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import product
 from operator import attrgetter
-from typing import Any, Final, TypeAlias, cast
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
 
-from exop.errors import NotStorable, StoredStateError
+from exop.errors import NotStorable, StoredStateError, WiringError
 from exop.model.items import Batch, EndOfStream, Punctuation
-from exop.model.types.description import is_named_tuple
+from exop.model.meshes.mesh import Node
+from exop.model.slets.ports import PortType
+from exop.model.types.assignable import find_column_mismatch, takes_class
+from exop.model.types.description import is_named_tuple, type_of
 from exop.model.values import columns
 from exop.model.values.classes import Declared, class_named, filled, filled_tuple, name_of, named
 from exop.model.values.depth import DEPTH
@@ -38,6 +42,7 @@ from exop.runtime.channels.wire import (
     Buffer,
     Event,
     Frame,
+    Undecoded,
 )
 from exop.runtime.dataflow.batches import cut, weight
 from exop.runtime.dataflow.entry import Method
@@ -67,6 +72,7 @@ _decoders: Final[dict[bytes, Callable[[Any], list[Any]]]] = {
     ROWS: msgspec.msgpack.Decoder(list[list[_Scalar]]).decode,
 }
 _class_and_fields: Final = msgspec.msgpack.Decoder(tuple[str, list[str]]).decode
+_parts_of: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _control: Final = msgspec.msgpack.Decoder(tuple[int | float, int | float | None] | None).decode
 
 
@@ -172,6 +178,8 @@ def events_of(method: Method, payload: Any, at: float = 0.0) -> list[tuple[Event
 
 def event_of(method: Method, payload: Any, at: float = 0.0) -> Event:
     """Encode a payload that *method* of an entry takes; raises as `item_event`."""
+    if isinstance(payload, Undecoded):
+        return Event(payload.num_rows, payload.form, payload.body[:1], payload.body[1:], at)
     if method == "push":
         return item_event(payload, at)
     return batch_event(payload, at) if method == "push_batch" else control_event(payload, at)
@@ -196,21 +204,25 @@ class BodyReader:
 
     Args:
         declared: The classes that the items may be of; `None` if the bytes are from this process.
+        ports: The types of the ports, each of which has to take the items; of those that it calls by columns, the port
+            itself converts them.
 
     Attributes:
         made: About how many bytes of memory the collections in the latest frame take.
     """
 
-    def __init__(self, declared: Declared | None) -> None:
+    def __init__(self, declared: Declared | None, ports: Sequence[PortType] = ()) -> None:
         self.made = 0
         self._declared = declared
+        self._wanted = [port.items for port in ports if port.form != "columns"]
+        self._fitting: set[type] = set()  # the classes that were compared
         self._schemas: dict[bytes, Any] = {}
 
     def read(self, frame: Frame) -> list[tuple[Method, Any]]:
         """Return the payloads of a frame, each with the method that takes it.
 
         Raises:
-            StoredStateError: a class is not declared, or not loaded.
+            StoredStateError: a class is not declared, or not loaded; or a port does not take the items.
             ValueError: the body is malformed, or has another number of events than the frame.
         """
         body = frame.body[0] if len(frame.body) == 1 else b"".join(bytes(part) for part in frame.body)
@@ -220,6 +232,27 @@ class BodyReader:
             raise
         except Exception as problem:  # noqa: BLE001 (malformed bytes can raise anything)
             raise ValueError(f"{type(problem).__name__}: {problem}"[:200]) from None
+
+    def read_each(self, frame: Frame, failed: Callable[[Exception], object] = bool) -> list[tuple[Method, Any]]:
+        """Return the payloads of a frame, with `Undecoded` in place of items that cannot be decoded; *failed* gets why.
+
+        Memory is bounded: a frame whose items would take more together is not decoded.
+        """
+        try:
+            return self.read(frame)
+        except (ValueError, StoredStateError) as problem:
+            failed(problem)
+        found, made = list[tuple[Method, Any]](), 0
+        for one in _single(frame, b"".join(frame.body)):
+            try:
+                if one.num_rows == frame.events or made > _MADE:
+                    raise ValueError
+                found += self.read(Frame(0, 1, frame.form, [one.body]))
+                made += self.made
+            except (ValueError, StoredStateError):
+                found.append(("push_batch", one))
+        self.made = made
+        return found
 
     def _payloads(self, frame: Frame, body: Buffer) -> list[tuple[Method, Any]]:
         found: list[tuple[Method, Any]]
@@ -232,6 +265,7 @@ class BodyReader:
             found, events = [("push_batch", batch)], batch.num_rows
         else:
             items = self._items(head, memoryview(body)[1:], frame.events)
+            self._compare(set(map(type, items)) - self._fitting if self._wanted else ())
             found = [("push_batch", Batch(items))] if frame.form == LIST else [("push", item) for item in items]
             events = len(items)
         if events != frame.events:
@@ -259,6 +293,13 @@ class BodyReader:
             raise ValueError("the items are no list in a known encoding")
         return items if make is None else [make(row) for row in items]
 
+    def _compare(self, kinds: Iterable[type]) -> None:
+        """Refuse items of these classes unless each port takes them."""
+        for kind, wanted in product(kinds, self._wanted):
+            if not takes_class(wanted, kind):
+                raise _unfit(f"it is {kind.__qualname__}, and {wanted} is expected")
+        self._fitting.update(kinds)
+
     def _decoded(self, data: memoryview) -> Any:
         count = partial(setattr, self, "made")
         return decode(bytes(data), levels=_LEVELS, declared=self._declared, most=_MADE, count=count)
@@ -282,8 +323,44 @@ class BodyReader:
         described = bytes(data[4 : 4 + size])
         if (schema := self._schemas.get(described)) is None:
             schema = columns.read_schema(described)
+            for wanted in self._wanted:
+                if found := find_column_mismatch(type_of(Annotated[columns.batch_type(), schema]), wanted):
+                    raise _unfit(f"the columns differ: {found}")
             self._schemas = {described: schema}
         return columns.read_message(data[4 + size :], schema)
+
+
+def _unfit(problem: str) -> StoredStateError:
+    return StoredStateError(what="an item", problem=problem, cure="replace the slet by one that takes it")
+
+
+def _single(frame: Frame, body: bytes) -> list[Undecoded]:
+    """Return each item of a frame, or the whole if it is no list of several items."""
+    start, items = 1, list[msgspec.Raw]()
+    try:
+        if body[:1] == ROWS:
+            start = 3 + _SHORT.unpack_from(body, 1)[0]
+        if frame.form in (ITEMS, LIST) and frame.events > 1:
+            items = _parts_of(memoryview(body)[start:])
+    except (struct.error, msgspec.MsgspecError, RecursionError):
+        pass  # it is malformed as a whole
+    if len(items) == frame.events and len(items) * start <= MOST_BYTES:
+        return [Undecoded(LIST, 1, body[:start] + b"\x91" + bytes(one)) for one in items]
+    return [Undecoded(LIST if frame.form == ITEMS else frame.form, frame.events, body)]
+
+
+def read_again(batch: Undecoded, node: Node, port: str, application: str) -> Any:
+    """Decode a batch for one port; raise `WiringError` if it cannot be decoded, or the port does not take it."""
+    wanted, place = node.slet.ports[port].type, f"{application}.{node.name}"
+    reader = BodyReader(Declared(wanted.items), [wanted])
+    try:
+        return reader.read(Frame(0, batch.num_rows, batch.form, [batch.body]))[0][1]
+    except (ValueError, StoredStateError) as error:
+        problem = getattr(error, "problem", error)
+        cure = f"its bytes are malformed: `exop item export {place} FILE --dead-letter N` writes them into a file"
+        if isinstance(error, StoredStateError) and error.__cause__ is None:
+            cure = f"{error.cure}, and then `exop item retry {place}`"
+        raise WiringError(f"{place}.{port} cannot take an item of another host: {problem}; {cure}") from None
 
 
 def _length_of(data: memoryview) -> int:

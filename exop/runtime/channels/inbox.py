@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from exop.errors import StoredStateError
 from exop.logs import logger
 from exop.model.items import EndOfStream
 from exop.model.meshes.partitions import PARTITIONS
@@ -24,7 +23,7 @@ LARGEST: Final = 32 * 2**20
 #: The attributes of an inbox that belong to its epoch.
 _EVENTS: Final = (
     *("epoch", "incarnation", "state", "_reason", "_next", "_done", "_captured", "_stable", "_granted", "_bytes"),
-    *("_sizes", "_reported", "_over", "_refused", "_extra"),
+    *("_sizes", "_reported", "_over", "_undecoded", "_extra", "_read_out"),
 )
 
 
@@ -57,14 +56,15 @@ class Inbox(Connector, QueueChannel):
         super().__init__(name, capacity=capacity, by=by, partitions=partitions)
         self._name_other_half(peer, key, epoch, ack, mode)
         self.incarnation = uuid.uuid4().hex
-        self._read: Callable[[Frame], list[tuple[Method, Any]]] = lambda frame: []
+        self._read: Callable[..., list[tuple[Method, Any]]] = lambda frame, failed: []
         self._next = self._done = self._captured = self._stable = 0
         self._granted = self._bytes = 0
         self._sizes: deque[tuple[int, int]] = deque()  # of the frames that wait: where they end, and their bytes
         self._made: Callable[[], int] = lambda: 0
         self._reported = Progress("", 0, 0, 0)
         self._durable = True
-        self._over = self._refused = False
+        self._over = self._read_out = False
+        self._undecoded = 0  # frames
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
@@ -84,14 +84,14 @@ class Inbox(Connector, QueueChannel):
         return self._guarded(wire.receive_into, ("admit", "received", "disconnected"), others=("progress",))
 
     def typed(self, types: Sequence[PortType]) -> None:
-        """Permit the classes that the ports, and the channel that the connector serves, declare."""
+        """Permit what the ports take, and the classes that the channel declares that the connector serves."""
         # Imported lazily: only remote connectors need the encoding.
         from exop.model.values.classes import Declared
         from exop.runtime.channels.frame_body import BodyReader
 
         known = self.asked.type if hasattr(self, "asked") else None
-        reader = BodyReader(Declared(*(one.items for one in (*types, known) if one is not None)))
-        self._read, self._made = reader.read, lambda: reader.made
+        reader = BodyReader(Declared(*(one.items for one in (*types, known) if one is not None)), types)
+        self._read, self._made = reader.read_each, lambda: reader.made
 
     # Receiving: called by the threads of the wire.
 
@@ -106,7 +106,7 @@ class Inbox(Connector, QueueChannel):
         first, events, form, size = header
         with self._turn:
             self._trim()
-            if first + events <= self._next or self._refused:
+            if first + events <= self._next:
                 return False
             if first > self._next or first >= self._granted or (form == ITEMS and first + events > self._granted):
                 expected = f"expected is {self._next}, and the credit ends at {self._granted}"
@@ -120,20 +120,15 @@ class Inbox(Connector, QueueChannel):
         """Store the events of a frame that are new. The body is valid during the call only, except that of `COLUMNS`.
 
         Raises:
-            ValueError: the frame is malformed, leaves out events, or is beyond the credit. The wire refuses the
-                connector from then on, and serves the others.
+            ValueError: the frame leaves out events, or is beyond the credit. The wire refuses the connector from then
+                on, and serves the others.
         """
         end, size = frame.first + frame.events, sum(len(part) for part in frame.body)
         with self._turn:
             self.state = CONNECTED
             if not self.admit((*frame[:3], size)):
                 return
-            try:
-                payloads = self._read(frame)
-            except StoredStateError as problem:
-                self._refuse(problem)
-                return
-            self._add(payloads, self._next - frame.first)
+            self._add(self._read(frame, self._failed), self._next - frame.first)
             # Collections take more in memory than on the wire, where four times as much is usual.
             size = max(size, self._made() // 4)
             self._bytes += size
@@ -160,12 +155,13 @@ class Inbox(Connector, QueueChannel):
                     self._lighten(1 - count_items(method, rest))
                 add(Packet(method, rest))
 
-    def _refuse(self, problem: StoredStateError) -> None:
-        """Accept nothing more: sent again, the item would be refused again."""
-        self._refused = True
-        self.trouble = f"{self.name} cannot take what {self.peer} sends: {problem}"
-        logger("exop.runtime").error("a connector refuses an item", channel=self.name, problem=str(problem))
-        self.alarm()
+    def _failed(self, problem: Exception) -> None:
+        """Log a frame with items for the ports to refuse; of many, ever fewer."""
+        self._undecoded += 1
+        if self._undecoded.bit_count() == 1:
+            text = str(getattr(problem, "problem", problem))  # the error of the port has the cure
+            facts = {"channel": self.name, "peer": self.peer, "frames": self._undecoded, "problem": text}
+            logger("exop.runtime").error("an item of a peer is not taken", **facts)
 
     def _trim(self) -> None:
         """Count the bytes of processed frames no longer."""
@@ -177,7 +173,7 @@ class Inbox(Connector, QueueChannel):
         """Return the report to send."""
         with self._turn:
             self._trim()
-            room = self.capacity - self.depth if self._bytes < LARGEST and not self._refused else 0
+            room = self.capacity - self.depth if self._bytes < LARGEST else 0
             credit = self._next + max(0, room)
             self._granted = max(self._granted, credit)
             self._reported = Progress(self.incarnation, self._next, self._acknowledged, credit)
@@ -185,6 +181,8 @@ class Inbox(Connector, QueueChannel):
 
     @property
     def _acknowledged(self) -> int:
+        if self._read_out:
+            return self._reported.done
         if self.ack == "received":  # the outbox keeps what would be too much here
             return self._next if self._bytes < LARGEST else max(self._done, self._reported.done)
         return self._stable if self.ack == "stable" and self._durable else self._done
@@ -239,11 +237,19 @@ class Inbox(Connector, QueueChannel):
     def waiting(self) -> tuple[int, int, list[Waiting]]:
         """Return the numbers of the first event that was not taken and of the next one, and what waits if it was
         acknowledged, as received or by a checkpoint; the driver of the inbox is parked.
+
+        What comes later is not acknowledged until `go_on`: the caller does not know of it.
         """
         with self._turn:
+            self._read_out = True
             taken = self._next - self.depth
             entries = super().capture()["entries"] if self.ack == "received" or self._stable > taken else []
             return taken, self._next, entries
+
+    def go_on(self) -> None:
+        """Acknowledge again, since what `waiting` has returned is delivered, or is not to be."""
+        self._read_out = False
+        self._report()
 
     # Checkpoints.
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from exop.errors import MeshError
 from exop.model.meshes.partitions import MOST, partition_of, ranges, rows_by_owner
+from exop.runtime.channels.wire import Undecoded
 from exop.runtime.dataflow.entry import Entry, LateEntry, Method, Push, Step, Unwind, fan_out, in_turn
 from exop.safe_repr import safe_repr
 
@@ -158,6 +159,8 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
         except BaseException as error:  # noqa: BLE001 (each item is tried separately)
             if isinstance(batch, list):
                 in_turn(made, batch)
+            elif isinstance(batch, Undecoded):  # its keys are unknown: one member of each group sets it aside
+                fan_out([next(iter(group.values())) for group in groups]).push_batch(batch)
             else:
                 refuse("push_batch", batch, error)
             return

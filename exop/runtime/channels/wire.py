@@ -8,6 +8,7 @@ inbox reports the number of the next event that it needs, and the outbox sends a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -40,6 +41,24 @@ class Frame(NamedTuple):
     events: int
     form: int
     body: Sequence[Buffer]
+
+
+@dataclass(frozen=True)
+class Undecoded:
+    """Events that an inbox cannot decode, as they came: a batch, which each port decodes for itself, or refuses.
+
+    Attributes:
+        form: The form of the body: `LIST` (also of a single item), `COLUMNS` or `CONTROL`.
+        num_rows: The number of events.
+    """
+
+    form: int
+    num_rows: int
+    body: bytes
+
+    def slice(self, _: int, length: int) -> Undecoded:
+        """Return the last events, with the same body."""
+        return replace(self, num_rows=length)
 
 
 def check_bounds(events: int, form: int, size: int) -> None:

@@ -121,6 +121,11 @@ class LateEntry(Entry):
         setattr(self, name, made)
         return made
 
+    def around(self, method: str, wrap: Callable[[Any], Any]) -> None:
+        """Let *wrap* make a method of the one that is compiled."""
+        made = self._late[method]
+        self._late = {**self._late, method: lambda: wrap(made())}
+
     def name_endpoint(self, endpoint: str) -> None:
         """Set the endpoint; a probe that is compiled later gets the same one."""
         self.endpoint = endpoint

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType
-from typing import Any
+from typing import Any, NoReturn
 
 from exop.model.items import CONTROL
 from exop.model.slets.spec import Result
@@ -60,6 +60,7 @@ def _chain(entry: Entry) -> list[Link]:
 def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Push:
     """Run generated code with the slets of one chain as its globals."""
     names: dict[str, Any] = {**tail, "NOTHING": NOTHING, "in_turn": in_turn, "Unwind": Unwind}
+    names["no_item"] = _no_item
     for number, link in enumerate(links):
         names |= {f"{name}{number}": value for name, value in vars(link).items()} | {"last": link.tally}
     exec(code, names)
@@ -92,7 +93,8 @@ def _step(number: int, shape: Shape, leave: str) -> list[str]:
         "try:",
         f"    {following} = NOTHING; more = None",
         f"    for each in call{number}({here}):",
-        *(["        if each is None:", "            continue"] if shape == "some" else []),
+        "        if each is None:",
+        "            continue" if shape == "some" else "            no_item()",
         f"        if {following} is NOTHING:",
         f"            {following} = each",
         "        elif more is None:",
@@ -125,9 +127,9 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
     lines += [f"    metrics{n}.batches += 1" for n in range(len(shapes))]
     lines += ["    out = []; keep = out.append", "    rest = iter(items)", "    try:", "        for x0 in rest:"]
     for number, shape in enumerate(shapes):
-        here, following = f"x{number}", f"x{number + 1}"
-        call = f"call{number}({here})"
+        here, following, call = f"x{number}", f"x{number + 1}", f"call{number}(x{number})"
         work = {"one": f"{following} = {call}", "optional": f"{following} = {call}", "none": call}
+        work["many"] = f"{following} = [no_item() if each is None else each for each in {call}]"
         lines += [
             "            try:",
             f"                {work.get(shape, f'{following} = [*{call}]')}",
@@ -167,6 +169,12 @@ def _compiled(name: str, lines: list[str]) -> CodeType:
     called = {number: _CALL.search(line) for number, line in enumerate(lines, 1)}
     CALLS[name] = {number: f"placeholder{found[1]}" for number, found in called.items() if found is not None}
     return compile("\n".join(lines), name, "exec")
+
+
+def _no_item() -> NoReturn:
+    """Refuse a `None` among the results of a slet whose annotation permits none."""
+    cure = "yield nothing, or write `-> Iterator[T | None]`, which leaves None out"
+    raise TypeError(f"it yields None, which is no item: {cure}")
 
 
 def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[Push, Callable[[Unwind, Any], None]]:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
-from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError
+from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError, WiringError
 from exop.logs import logger
 from exop.model.items import CONTROL, DeadLetter, Punctuation
 from exop.model.slets.ports import OUT, PortSpec, node_at
 from exop.model.slets.spec import DEAD
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.partitioned import shared_out
+from exop.runtime.channels.wire import Undecoded
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
@@ -46,7 +49,7 @@ Producers: TypeAlias = Callable[[], Sequence[Producer]]
 _PASSING = (ComponentFailed, Unwind, Halted)
 
 
-def _leave_out(
+def leave_out(
     component: Component, error: BaseException, where: str, items: Sequence[tuple[str, Any]], count: int, *, omits: bool
 ) -> bool:
     """Count a failure; if the policy *omits* the items, skip them or set them aside, each with its port."""
@@ -64,7 +67,7 @@ def omit(component: Component, port: str, failed: Iterable[tuple[Any, Exception]
     """Apply the policy to items that an engine has read by itself at *port*; return whether the policy omits items."""
     for item, error in failed:
         where = f"in the slet {component.node.name!r}, port {port!r}"
-        _leave_out(component, error, where, [(port, item)], 1, omits=component.omits(item))
+        leave_out(component, error, where, [(port, item)], 1, omits=component.omits(item))
     return component.omits(None)
 
 
@@ -94,7 +97,7 @@ def omission_handler(component: Component, port: PortSpec) -> Callable[..., bool
             without_own_frames(error)
             where = f"in the slet {component.node.name!r}, port {name!r}, for the item {safe_repr(item)}"
             omits = component.omits(item)
-            left_out = _leave_out(component, error, where, [(name, item)], _size(port, item), omits=omits)
+            left_out = leave_out(component, error, where, [(name, item)], size_at(port, item), omits=omits)
         except BaseException as defect:  # noqa: BLE001 (such as a lack of memory: the slet is suspended)
             problem, node = error_text(defect), component.name
             logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
@@ -113,7 +116,7 @@ def _omit_rows(component: Component, error: BaseException, rows: Sequence[tuple[
     omits = component.omits(rows)
     if omits and rows is not None and (component.runner is not None or current_driver() is None):  # no follower
         where, count = f"in the slet {component.node.name!r}", sum(weight(batch) for _, batch in rows)
-        _leave_out(component, error, where, rows, count, omits=True)
+        leave_out(component, error, where, rows, count, omits=True)
     return omits
 
 
@@ -132,7 +135,7 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
                 if type(error) is CutShort:
                     tally.stopped += 1
                     raise Unwind(error.where, error.ready, again(component, port, item))
-                if component.node.policy != "retry" or tries == TRIES:
+                if component.node.policy != "retry" or tries == TRIES or isinstance(item, Undecoded):
                     _suspend(component, port, KeptItem(name, item, error))
                 _back_off(component, port, item, BACK_OFF * 2**tries)
                 tries += 1
@@ -175,13 +178,14 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
 
 def again(component: Component, port: PortSpec, item: Any) -> InFlight:
     """Return the in-flight item for a retry, and correct the counts."""
-    method: Method = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
-    component.metrics.tallies[port.name].returned += _size(port, item)
+    whole = port.type.form != "item" or isinstance(item, Undecoded)
+    method: Method = "show" if isinstance(item, CONTROL) else "push_batch" if whole else "push"
+    component.metrics.tallies[port.name].returned += size_at(port, item)
     component.metrics.batches -= method == "push_batch"
     return InFlight(port_placeholder(component, port), method, item)
 
 
-def _size(port: PortSpec, payload: Any) -> int:
+def size_at(port: PortSpec, payload: Any) -> int:
     """Return the number of items in a payload of a port; a control item does not count."""
     return 0 if isinstance(payload, CONTROL) else 1 if port.type.form == "item" else weight(payload)
 
@@ -239,7 +243,7 @@ def handle_source_failure(component: Component, error: BaseException) -> bool:
     without_own_frames(error)
     where = f"in the slet {name!r}, while it was iterated"
     count, omits = sum(map(len, taken.values())) or 1, component.omits(taken)
-    if _leave_out(component, error, where, [("", taken)], count, omits=omits):
+    if leave_out(component, error, where, [("", taken)], count, omits=omits):
         for port, items in taken.items():
             for _ in items:
                 component.pulled[port].taken.popleft()
@@ -335,7 +339,7 @@ def refused(
     where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
     omits = method != "control" and component.omits(items)
     failed = [(port, one) for one in items]
-    if _leave_out(component, error, f"{where}, for the item {item}", failed, len(items), omits=omits):
+    if leave_out(component, error, f"{where}, for the item {item}", failed, len(items), omits=omits):
         if driver is component.runner:
             _send_letters(component)
         return
@@ -351,7 +355,12 @@ def refused(
 def _to_owners(deployment: Deployment, component: Component, work: InFlight, port: PortSpec) -> Iterator[InFlight]:
     """Yield the in-flight item of a member of a group for the current owners of the partitions."""
     partitioning, group = deployment.channels[component.node.ports[port.name]].partitioning, component.node.group
-    if partitioning is None or group is None or isinstance(work.payload, CONTROL):
+    if isinstance(work.payload, Undecoded) and group is not None:
+        from exop.runtime.channels.frame_body import read_again
+
+        with suppress(WiringError):  # this member refuses it again
+            work = replace(work, payload=read_again(work.payload, component.node, port.name, component.application))
+    if partitioning is None or group is None or isinstance(work.payload, (Undecoded, *CONTROL)):
         yield work
         return
     names = (node.name for node in deployment.mesh.nodes.values() if node.group == group)
@@ -386,10 +395,10 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"a restart has lost the items of all {len(dead)} dead letters of {deployment.name}.{node}, which "
                 f"could not be stored; list them by `exop item list`, and push the items again from their source"
             )
-        work, pulled = list[InFlight](), component.pulled.keys()
-        pushed = component.node.ports.keys() - pulled
+        work, pulled, ports = list[InFlight](), component.pulled.keys(), component.node.ports.keys()
         for letter in letters:
-            if lost := {letter.port} - pushed if letter.port else letter.item.keys() - pulled:
+            there = ports if isinstance(letter.item, Undecoded) else ports - pulled
+            if lost := {letter.port} - there if letter.port else letter.item.keys() - pulled:
                 raise PlanError(
                     f"a dead letter of {deployment.name}.{node} is from the port {min(lost)!r}, which is not connected "
                     f"any more, or takes its items in another way; connect such a port, or use `exop item export`"
@@ -397,8 +406,10 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         for letter in letters:
             port = component.spec.ports.get(letter.port)
             if port is not None and port.direction == "out":  # the channel downstream had refused the item
-                there = deployment.entries[f"channel {component.node.ports[port.name]}"]
-                work.append(InFlight(there, "push", letter.item))
+                entry = deployment.entries[f"channel {component.node.ports[port.name]}"]
+                work.append(InFlight(entry, "push", letter.item))
+            elif port is not None and (queue := component.pulled[port.name].queue if port.pulled else None) is not None:
+                queue.put_first([("push_batch", letter.item)])
             elif port is not None:
                 work += _to_owners(deployment, component, again(component, port, letter.item), port)
         deployment.inlets.post(work)

@@ -11,12 +11,15 @@ from typing import Any, Final, Literal
 from exop.errors import NotStorable, StoredStateError
 from exop.model.types.assignable import value_mismatch
 from exop.model.types.description import type_of
+from exop.runtime.channels.wire import Undecoded
 from exop.runtime.dataflow.entry import Unwind
 from exop.safe_repr import safe_repr, traceback_of
 
 #: The form of a file of a failed item.
 FORMAT: Final = 1
 
+#: Bytes of the items in dead letters that were not decoded.
+UNDECODED: Final = 32 * 2**20
 #: The note on a failed item whose slet has no memento.
 NONE: Final = "the slet has none"
 
@@ -152,10 +155,15 @@ class DeadLetters(list[FailedItem]):
         #: The memento is too large to be kept with every item.
         self.heavy = False
 
+    @property
+    def undecoded(self) -> int:
+        """The bytes of the items that were not decoded, of which a peer may send any."""
+        return sum(len(one.item.body) for one in list(self) if isinstance(one.item, Undecoded))
+
     def add(self, letter: FailedItem, most: int) -> None:
-        """Add a dead letter; if there are more than *most*, drop the oldest."""
+        """Add a dead letter; if there are more than *most*, or too many bytes that a peer has sent, drop the oldest."""
         self.append(letter)
-        while len(self) > most:
+        while len(self) > most or self.undecoded > UNDECODED:
             self.pop(0)
             self.dropped += 1
 

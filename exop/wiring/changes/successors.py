@@ -15,6 +15,7 @@ from exop.logs import logger
 from exop.model.meshes.mesh import Node
 from exop.model.slets.handover import HandOver
 from exop.model.slets.memento import Memento
+from exop.model.slets.relay import RELAY
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
@@ -277,6 +278,9 @@ def discard(
     deployment: Deployment, manager: ComponentManager, component: Component, closing: UserCall[None] | None = None
 ) -> None:
     """Close a component that is no longer used, unless *closing* has begun that; unregister it even if that fails."""
+    if component.node.slet == RELAY and (dead := component.trouble.dead):  # its user has not removed it
+        facts = {"node": component.name, "items": len(dead), "first": dead[0].summary()["item"]}
+        logger("exop.wiring").error("a connector ends, and what it has set aside is dropped", **facts)
     try:
         if closing is not None:
             component.end_exit(closing, 0.0)

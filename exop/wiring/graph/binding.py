@@ -17,7 +17,7 @@ from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.partitioned import key_reader, route
 from exop.runtime.channels.queue import Buffered, QueueChannel, Waiting
 from exop.runtime.channels.window import WindowChannel, followed
-from exop.runtime.compiler import compile_entry
+from exop.runtime.compiler import compile_entry, decoded
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.batches import opened
@@ -166,7 +166,8 @@ class Compiler:
         if name not in self.region.channels:
             return self.deployment.entries[f"channel {name}"]
         channel = self.graph.channels[name]
-        channel.typed([edge.port.type for _, edge in self.graph.edges([name])])
+        ends = [(edge.component.node.slet, edge.port) for _, edge in self.graph.edges([name])]
+        channel.typed([slet.ports[port.name].type for slet, port in ends])
         if channel.buffered:
             entry, endpoint = channel.entry(()), f"channel {name}"
             if channel.refuses_whole:
@@ -288,6 +289,7 @@ class Compiler:
 
     def _pulled(self, name: str, edge: Edge) -> Outlet | None:
         port, channel = edge.component.pulled[edge.port.name], self.graph.channels[name]
+        port.decoded = partial(decoded, edge.component, edge.port)
         if channel.pull_mode == "read":
             port.connect(channel, None)
             if not channel.filled or channel.away is not None:

@@ -315,6 +315,17 @@ def test_the_type_of_the_items_is_known_on_the_other_side():
     wrong = found["b"].replace("sink", SLETS["words"])
     with pytest.raises(WiringError, match=r"sink.item cannot take what middle.out sends through 'b.from.home'"):
         check_join(wrong, "b.from.home", {"inbox": DirectChannel})
+    wrong = found["c"].replace("source", spoken)
+    with pytest.raises(WiringError, match=r"source.* sends through 'a.to.home' what the home does not expect: .*str"):
+        check_join(wrong, "a.to.home", {"outbox": DirectChannel})
+    for host, channel in (("b", "b.from.home"), ("c", "a.to.home")):
+        check_join(found[host], channel, {"inbox": DirectChannel, "outbox": DirectChannel})
+
+
+@slet
+def spoken() -> Iterator[str]:
+    """Emit words."""
+    yield "one"
 
 
 @slet

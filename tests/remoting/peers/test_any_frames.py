@@ -18,7 +18,7 @@ from exop.remoting.peers import link as link_module
 from exop.remoting.peers.data_frames import DATA, FLUSHER, HEAD, HEADER
 from exop.remoting.peers.link import PeerLink
 from exop.runtime.channels import wire
-from exop.runtime.channels.frame_body import SCALARS
+from exop.runtime.channels.frame_body import SCALARS, BodyReader
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.wire import COLUMNS, ITEMS, LIST, Frame
 from tests.remoting.peers.ends import PATIENCE, QUICK, Outbox
@@ -45,17 +45,18 @@ PARTS = st.builds(
     st.integers(0, 5),
     st.tuples(st.one_of(st.integers(0, 20), NUMBERS), st.one_of(st.integers(0, 20), NUMBERS), st.binary(max_size=20)),
 )
-#: The connector of the inbox is attached, and gets frames with as many nulls as they say, or near to it.
+#: The connector of the inbox is attached, and gets frames with as many items as they say, or near to it; some are none.
 ATTACHED = b"\0" + msgspec.msgpack.encode([0, 0, 1, KEYS[0]])
 EVENTS = st.builds(
-    lambda first, form, nulls, more, rest: (
+    lambda first, form, item, nulls, more, rest: (
         HEAD.pack(DATA, 0, first, nulls + more, form, 6 + nulls + rest, 0)
         + SCALARS
         + struct.pack(">BI", 0xDD, nulls)
-        + b"\xc0" * nulls
+        + item * nulls
     ),
     st.sampled_from([0, 0, 0, 1, 5]),
     st.sampled_from([ITEMS, ITEMS, LIST, COLUMNS]),
+    st.sampled_from([b"\xc0", b"\xc0", b"\xc1", b"\x80"]),
     st.sampled_from([1, 3, CAPACITY + 1, MOST + 1, 300]),
     st.sampled_from([0, 0, 0, 1]),
     st.sampled_from([0, 0, 0, 4 * LARGE]),
@@ -73,21 +74,30 @@ STREAM = st.one_of(
 
 
 class Noted(Inbox):
-    """An inbox, and what it has decoded."""
+    """An inbox, what it has decoded, and the reasons for which it has refused the body of a frame that it admits."""
 
     def typed(self, types: Any) -> None:
         """Note the frames that are decoded."""
         super().typed(types)
-        read, self.decoded = self._read, list[Frame]()
-        self._read = lambda frame: (self.decoded.append(frame), read(frame))[1]
+        read, self.decoded, self.stopped = self._read, list[Frame](), list[str]()
+        self._read = lambda frame, *more: (self.decoded.append(frame), read(frame, *more))[1]
+
+    def received(self, frame: Frame) -> None:
+        """Note what stops the inbox."""
+        before = len(self.decoded)
+        try:
+            super().received(frame)
+        except ValueError as problem:
+            self.stopped += [str(problem)] if len(self.decoded) > before else []
+            raise
 
 
 def any_stream(stream: bytes) -> None:
     """No thread of the link fails, the connection ends with its peer, and the link takes the next connection.
 
-    What is beyond the credit or a bound is neither decoded nor awaited.
+    What is beyond the credit or a bound is neither decoded nor awaited; what cannot be decoded stops no inbox.
     """
-    bounds = {"MOST_ITEMS": MOST, "MOST_ROWS": MOST, "MOST_OF_EVENT": LARGE - 1}
+    bounds = {"MOST_ITEMS": MOST, "MOST_ROWS": MOST, "MOST_OF_EVENT": LARGE - 1, "MOST_BYTES": LARGE // 2 - 1}
     with patch.object(link_module._log, "exception") as failed, patch.multiple(wire, **bounds):
         link = PeerLink("peer", limits=QUICK)
         outbox, inbox = Outbox(link, KEYS[1]), Noted("in", peer="peer", key=KEYS[0], epoch=1, capacity=CAPACITY)
@@ -115,6 +125,7 @@ def any_stream(stream: bytes) -> None:
             outbox.detach(), detach()
             link.close()
         failed.assert_not_called()
+    assert inbox.stopped == [], "a body that cannot be decoded stops the inbox"
     for frame in inbox.decoded:
         assert frame.first < CAPACITY, "the first event is beyond the credit"
         assert frame.events <= (MOST if frame.form in (LIST, COLUMNS) else CAPACITY), "more than the bounds permit"
@@ -142,7 +153,12 @@ def decoded_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Inbox, "admit", lambda self, header: True)
 
 
-@pytest.mark.parametrize("plant", [received_unchecked, decoded_unchecked])
+def decoded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that cannot be decoded is refused like a header that is wrong."""
+    monkeypatch.setattr(BodyReader, "read_each", lambda self, frame, failed: self.read(frame))
+
+
+@pytest.mark.parametrize("plant", [received_unchecked, decoded_unchecked, decoded_whole])
 def test_a_planted_mistake_is_found(
     monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
