@@ -35,7 +35,7 @@ from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import error_text
-from exop.wiring.changes.channels import Undo, settle_channels, undo_all
+from exop.wiring.changes.channels import Undo, settle_channels, turned, undo_all
 from exop.wiring.changes.conditional_updates import caught_up, remembered, settle_updates
 from exop.wiring.changes.drain import Drain, check_ends, hand_over_input, move_contents, peek_unsent
 from exop.wiring.changes.partitions import move_keys
@@ -412,17 +412,9 @@ class Change:
             deployment.channels = channels | self._successors.channels
             self._removed = deployment.leaving = [deployment.channels.pop(spec.name) for spec in gone]
         left = {spec.name for spec in gone} - deployment.channels.keys()
-        left |= {spec.name for _, spec in self.plan.changes.channels_changed if self._has_turned(spec.name)}
+        left |= turned(self.plan.before, self.plan.after, self.plan.changes)
         deployment.merges = {name: one for name, one in merges.items() if name not in left}
         deployment.trace(self.plan.after, self.plan.changes, self.arriving)
-
-    def _has_turned(self, channel: str) -> bool:
-        """Whether a channel carries another stream from now on: a connector that turns round keeps its name."""
-        ends = (mesh.channels[channel].settings.get("epoch") for mesh in (self.plan.before, self.plan.after))
-        before, after = (
-            {node.name for node, _ in one.producers(channel)} for one in (self.plan.before, self.plan.after)
-        )
-        return len({*ends}) > 1 and before.isdisjoint(after)
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it retries the item that it was suspended on."""

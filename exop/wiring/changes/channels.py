@@ -41,6 +41,15 @@ def undo_all(steps: list[Undo], error: BaseException) -> None:
             add_note(error, f"and while it was undone: {error_text(problem)}")
 
 
+def turned(before: Mesh, after: Mesh, changes: Difference) -> set[str]:
+    """Return the channels that carry another stream from now on: a connector that turns round keeps its name."""
+    begun = {
+        new.name for old, new in changes.channels_changed if old.settings.get("epoch") != new.settings.get("epoch")
+    }
+    ends = {name: [{node.name for node, _ in mesh.producers(name)} for mesh in (before, after)] for name in begun}
+    return {name for name, (old, new) in ends.items() if old.isdisjoint(new)}
+
+
 def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Difference | None = None) -> None:
     """Refuse settings that a channel cannot take while it runs, now or when a conditional update takes effect.
 
