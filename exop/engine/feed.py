@@ -258,7 +258,7 @@ class Feed:
                 return start
             # Windows close in the batch after the one that has moved the watermark, which may follow at once.
             if self.event_time is not None and (self._trigger.boundary is None or start < self._urgent_until <= end):
-                self._trigger.poll_again()
+                self._trigger.poll_again = True
             self._planned = end
             return end
 

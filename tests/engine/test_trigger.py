@@ -120,7 +120,7 @@ def test_poll_again_ends_one_poll():
     """One poll returns at once, and the next one waits."""
     feed = Rows()
     trigger, clock = trigger_with(feed)
-    trigger.poll_again()
+    trigger.poll_again = True
     polled(trigger, feed)
     assert clock.now == 100.0
     polled(trigger, feed, timeout=1)

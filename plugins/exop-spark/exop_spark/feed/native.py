@@ -332,7 +332,7 @@ class NativeFeed(Feed):
         if moments:
             mark, moment = mark + 1, max(moments)
             self._moments = deque(one for one in self._moments if not _covers(at, one[0]))
-            self._trigger.poll_again()  # windows close in the micro-batch after the one with the mark
+            self._trigger.poll_again = True  # windows close in the micro-batch after the one with the mark
         return {"at": at, "mark": mark, "moment": moment}
 
     def _trim(self) -> None:
@@ -359,7 +359,7 @@ class NativeFeed(Feed):
             except Exception as error:  # noqa: BLE001 - the next question of the engine raises it, which ends the query
                 with self._lock:
                     self._failure = SparkError(f"port {self.port!r}: the channel cannot be read: {error_text(error)}")
-                    self._trigger.poll_again()
+                    self._trigger.poll_again = True
                     self._lock.notify_all()
                 return
             with self._lock:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: The beginnings of the names of the operators that keep state, in a logical plan.
 _STATEFUL: Final = ("Aggregate", "Distinct", "Deduplicate", "GlobalLimit", "FlatMapGroups", "TransformWithState")
+#: Seconds for which the end of the process waits for a start of Spark whose Java process is killed.
+_ENDING: Final = 5.0
 #: Those whose state depends on the watermark of each batch also if no row is late.
 _BY_BATCH: Final = ("DeduplicateWithinWatermark", "FlatMapGroups", "TransformWithState")
 
@@ -273,6 +275,20 @@ class _Shared:
             if engine is not None:
                 engine.close()
 
+    def end(self) -> None:
+        """Stop Spark at the end of the process. Java that hangs is killed, as one that starts for a call given up."""
+        from .launch import kill_silent, kill_starting
+
+        if not self._lock.acquire(blocking=False):
+            kill_starting()
+            if not self._lock.acquire(timeout=_ENDING):
+                return
+        try:
+            kill_silent()
+            self.drop()
+        finally:
+            self._lock.release()
+
 
 def check_installed() -> None:
     """Raise `SparkError` if pyspark cannot be imported."""
@@ -296,13 +312,7 @@ def _spark(master: str) -> Spark:
 _SHARED = _Shared()
 
 
-@atexit.register
-def _end() -> None:
-    """Stop Spark also if a process ends without closing its platform: no files remain. Java that hangs is killed."""
-    from .launch import kill_silent
-
-    kill_silent()
-    _SHARED.drop()
+atexit.register(_SHARED.end)  # also if a process ends without closing its platform: no files remain
 
 
 def lease(master: str = settings.DEFAULT_MASTER) -> Lease:
