@@ -482,7 +482,7 @@ class PullSlet(Slet):
         """Return the error for an exception of the engine, with the slet, the only port, and the query."""
         port = next(iter(self.feeds)) if len(self.feeds) == 1 else ""
         facts = {"slet": self._name, "port": port, "query": str(self.query)}
-        if type(error) in (QueryError, QueryInterrupted):
+        if isinstance(error, QueryError) and not error.facts.get("slet"):
             return type(error)(**{**error.facts, **facts})
         return error if isinstance(error, EngineError) else QueryError(**facts, problem=error_text(error))
 

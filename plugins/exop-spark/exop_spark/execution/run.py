@@ -151,8 +151,8 @@ class Run(PullEngine):
 
     @property
     def active(self) -> bool:
-        """Tell whether the query runs."""
-        return self._query is not None and self._engine.alive and bool(self._query.isActive)
+        """Tell whether the query runs; Java may have died without anybody having noticed."""
+        return self._query is not None and self._engine.answers() and bool(self._query.isActive)
 
     def check(self) -> None:
         """Raise what has ended the query, if something has."""

@@ -67,14 +67,9 @@ class Spark:
 
     def answers(self) -> bool:
         """Return whether the Java process answers; one that does not is killed, and regarded as lost from now on."""
-        from pyspark import SparkContext
+        from .launch import java_answers
 
-        gateway: Any = SparkContext._gateway
-        try:
-            gateway.jvm.java.lang.System.nanoTime()
-        except Exception:  # noqa: BLE001 - any exception of py4j means that there was no answer
-            self._lost = True
-            gateway.proc.kill()
+        self._lost = self._lost or not java_answers()
         return not self._lost
 
     def reason(self) -> str:
@@ -246,7 +241,7 @@ class _Shared:
 
     def take(self, master: str) -> Lease:
         with self._lock:
-            if self._engine is not None and not self._engine.alive:
+            if self._engine is not None and not self._engine.answers():  # it may have died just now
                 self.drop()
             if self._engine is None:
                 self._engine = _spark(master)
@@ -277,14 +272,14 @@ class _Shared:
 
     def end(self) -> None:
         """Stop Spark at the end of the process. Java that hangs is killed, as one that starts for a call given up."""
-        from .launch import kill_silent, kill_starting
+        from .launch import java_answers, kill_starting
 
         if not self._lock.acquire(blocking=False):
             kill_starting()
             if not self._lock.acquire(timeout=_ENDING):
                 return
         try:
-            kill_silent()
+            java_answers()
             self.drop()
         finally:
             self._lock.release()

@@ -98,12 +98,12 @@ def kill_starting() -> None:
         process.kill()
 
 
-def kill_silent() -> None:
-    """Kill the Java process of this process if it runs and does not answer: no call into it would return."""
+def java_answers() -> bool:
+    """Return whether the Java process of this process answers; one that does not is killed: no call would return."""
     pyspark: Any = sys.modules.get("pyspark")
     gateway = pyspark.SparkContext._gateway if pyspark is not None else None
     if gateway is None or getattr(gateway, "proc", None) is None or gateway.proc.poll() is not None:
-        return
+        return False
     there = gateway.gateway_parameters
     try:
         with socket.create_connection((there.address, there.port), timeout=_ANSWER) as connection:
@@ -112,8 +112,9 @@ def kill_silent() -> None:
     except OSError:
         answered = False
     if not answered:
-        _log.warning("Java has not answered within %g s, and is killed", _ANSWER)
+        _log.warning("the Java process of Spark does not answer, and is killed")
         gateway.proc.kill()
+    return answered
 
 
 def _gateway(options: dict[str, str]) -> Any:
@@ -124,7 +125,7 @@ def _gateway(options: dict[str, str]) -> Any:
         _JAVA.append(subprocess.Popen(*command, **options))
         return _JAVA[-1]
 
-    java_gateway.Popen = noted  # type: ignore[misc, assignment] # pyspark tells it only when Java has answered
+    vars(java_gateway)["Popen"] = noted  # pyspark tells it only when Java has answered
     java = find_java()
     _log.info("Spark is starting on Java %s, found by %s", java.version, java.found_by)
     scratch = Scratch(Path(tempfile.gettempdir()))
