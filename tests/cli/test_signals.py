@@ -101,6 +101,8 @@ class Engine(Slet):
 
 def slow() -> Application:
     app = Application("slow")
+    if Path("state").exists():
+        app.durable()
     app.add("engine", Engine, item=app.add("numbers", count_up))
     return app
 
@@ -129,10 +131,11 @@ def test_while_an_engine_opens(command, number, code, tmp_path):
     """The first one ends the command: the slet that is being opened is given up."""
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "__init__.py").write_text(SLOW)
-    if command[0] == "serve":  # it starts again what runs there
+    if "state" in command:  # what runs there is started again
         with Platform(state="state", control=False) as platform:
             platform.load("slow")
             platform.apply(sys.modules["slow"].slow().build())
+            eventually(lambda: platform.deployment("slow").components["numbers"].state.number > 100)
     Path("closed").touch()
     with running(*command) as process:
         assert process.stdout is not None
@@ -142,11 +145,12 @@ def test_while_an_engine_opens(command, number, code, tmp_path):
     assert process.returncode == code, err
     assert "what is being opened is given up" in err
     assert "slow.engine: opening is given up" in err
-    if command[0] == "serve":  # stored as before, it is started again by the next platform
+    if "state" in command:  # stored as before, it is started again by the next platform
         Path("closed").unlink()
         with Platform(state="state", control=False) as platform:
             assert platform.applications() == ["slow"]
             assert not platform.failed_to_restart
+            assert platform.deployment("slow").components["numbers"].state.number > 100, "from its checkpoint"
 
 
 def test_handlers_are_put_back():

@@ -265,7 +265,7 @@ def awaited(components: Mapping[str, Component], drivers: Iterable[Driver]) -> l
     """Return the nodes for which the end of a stream waits: those that these drivers run, and engines with items."""
     probes = [probe_stack(components.values(), driver) for driver in drivers if driver.busy]
     run = {one.component.node.name for one in probes if one is not None}
-    return [name for name, one in components.items() if name in run or (one.spec.own_driver and one.inside())]
+    return [name for name, one in components.items() if name in run or (one.spec.own_driver and one.resting)]
 
 
 def _find(
