@@ -278,9 +278,10 @@ class QueryError(EngineError):
 
 
 class QueryInterrupted(QueryError):
-    """A call of the engine took longer than `limit` seconds, and was interrupted: `slet`, `port`, `query`."""
+    """A call or `batch` took longer than `limit` seconds, and was interrupted: `slet`, `port`, `query`."""
 
-    template = "interrupted after {limit:g} s; correct the query, or raise the setting `time_limit`"
+    template = "{batch}interrupted after {limit:g} s; correct the query, or raise the setting `time_limit`"
+    defaults: ClassVar[Mapping[str, Any]] = {**QueryError.defaults, "batch": ""}
 
 
 class WorkerLost(QueryError):

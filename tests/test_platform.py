@@ -1,6 +1,7 @@
 """The platform: embedded, several side by side, restarting by itself from its state directory, light."""
 
 import gc
+import importlib
 import json
 import math
 import os
@@ -441,3 +442,27 @@ def test_a_host_without_a_usable_name_gets_one(monkeypatch):
     assert Platform(control=False).name == "-none-"
     with pytest.raises(MeshError, match="is no name for a host"):
         Platform(control=False, name="(none)")
+
+
+def test_each_cure_for_a_durable_application_of_a_test_helps(tmp_path, monkeypatch):
+    """Without a state directory, and where its package is not loaded: as the errors say, it then runs."""
+    folder = tmp_path / "ticking"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "from collections.abc import Iterator\nfrom exop import Application, hookimpl, slet\n\n"
+        "@slet\ndef tick() -> Iterator[int]:\n    yield 1\n\n@slet\ndef note(item: int) -> None:\n    pass\n\n"
+        "def build(durable=True):\n    app = Application('ticking')\n    app.durable() if durable else None\n"
+        "    app.add('note', note, item=app.add('tick', tick))\n    return app\n\n"
+        "@hookimpl\ndef register_slets():\n    return [tick, note]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    build = importlib.import_module("ticking").build
+    with pytest.raises(MeshError, match=r"give one, Platform\(state=…\) .*, and load its package by `platform.load\(F"):
+        build().run()
+    with opened(tmp_path / "state") as platform:
+        for durable in (True, False):
+            with pytest.raises(MeshError, match=r"in a package that the platform loads, `platform.load\(FOLDER\)`"):
+                build(durable=durable).run(platform)
+        platform.load(folder)
+        build().run(platform)
+    build(durable=False).run()

@@ -85,11 +85,9 @@ def outcome(verdict: Verdict, pace: Pace, changes_right: bool) -> tuple[int, str
 
 
 def _generate(options: argparse.Namespace, traffic: Path, history: Path, pace: Pace) -> None:
-    """Make the traffic; the share of a core that this process got shows how busy the machine is."""
-    begun, used = time.monotonic(), time.process_time()
-    with Progress() as progress:
+    """Make the traffic, and measure how busy the machine is."""
+    with Progress() as progress, pace.calibrated():
         facts = generate(Settings(xways=1, minutes=options.minutes, seed=options.seed), traffic, history, progress)
-    pace.calibrate((time.process_time() - used) / (time.monotonic() - begun))
     print(f"   {facts['rows']:,} tuples, {len(facts['accidents'])} accidents, {facts['vehicles']:,} vehicles")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,6 +39,13 @@ class Pace:
         self._first: tuple[float, float] | None = None
         self._last = (0.0, 0.0)
         self._loads: list[float] = []
+
+    @contextmanager
+    def calibrated(self) -> Iterator[None]:
+        """Calibrate by the block, which only computes: the share of a core that it gets shows how busy others are."""
+        begun, used = time.monotonic(), time.process_time()
+        yield
+        self.calibrate((time.process_time() - used) / (time.monotonic() - begun))
 
     def calibrate(self, share: float) -> None:
         """Begin slower on a machine that gave a process of ours, which never waits, this *share* of a core."""

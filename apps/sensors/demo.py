@@ -5,6 +5,8 @@
 Starts a mock cluster of Kafka and a Spark cluster with two workers, runs the application, replaces the engine of the
 aggregate while the stream runs, kills an executor of Spark, compares every row of the database with the expected ones,
 and draws throughput and latency.
+
+The readings go as fast as was asked, or down to two thirds of that on a busy machine, where a change may also be late.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from apps.linear_road.pace import Pace
 from apps.linear_road.terminal import run_command
 from exop import connect
 from exop.errors import ExopError
@@ -35,8 +38,9 @@ HERE: Final = Path(__file__).parent
 APPLICATION, NODE = "sensors", "per-minute"
 #: The name of the Spark cluster.
 CLUSTER: Final = "demo-engines"
-#: Seconds for which the demo waits for a start, or the end; for a process that is to end; between two metrics.
+#: Seconds for which the demo waits for a start, or the end; for a change; for a process that ends; between two metrics.
 PATIENCE: Final = 600.0
+CHANGE: Final = 120.0
 GRACE: Final = 30.0
 LOOK: Final = 0.5
 
@@ -63,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="python -m apps.sensors.demo", description=(__doc__ or "").split("\n")[0])
     made.add_argument("--minutes", type=int, default=36, help="the length of the recording (36)")
-    made.add_argument("--speed", type=float, default=30.0, help="how many times faster it is replayed (30)")
+    made.add_argument("--speed", type=float, default=30.0, help="how many times faster it is replayed, at most (30)")
     made.add_argument("--sensors", type=int, default=300, help="the number of sensors (300)")
     made.add_argument("--engines", default="spark,duckdb,native,spark", help="the engines, in their order")
     made.add_argument("--into", type=Path, default=Path("demo"), help="the folder for all files (demo)")
@@ -71,14 +75,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Run the demo; return 0 if every expected row is in the database once, and all changes were made."""
+    """Run the demo; return 0 if every expected row is in the database once, and all changes were made.
+
+    On a machine without a core to spare, some changes may fail: the stream goes on without them.
+    """
     from exop_kafka import MockCluster
 
     options = parser().parse_args(arguments)
     begun, into = time.monotonic(), (options.into / "engines").absolute()
     readings, database = into / "readings", into / "sensors.db"
     shutil.rmtree(into, ignore_errors=True)
-    number = generate(readings, sensors=options.sensors, minutes=options.minutes)
+    pace = Pace(options.speed)
+    with pace.calibrated():
+        number = generate(readings, sensors=options.sensors, minutes=options.minutes)
     print(f"1  {options.minutes} minutes of {options.sensors} sensors: {number:,} readings")
     with MockCluster({"readings": PARTITIONS}) as kafka, _spark(options.engines) as master:
         engines = options.engines.split(",")
@@ -87,18 +96,21 @@ def command(arguments: Sequence[str]) -> int:
         settings |= {"aggregate": engines[0]} | ({"master": master} if master else {})
         given = [f"{name}={value}" for name, value in settings.items()]
         with _running("exop", "run", str(HERE), *given, "--on-failure", "stop", "--quiet") as application:
-            opened, length = _wait_until_open(application), options.minutes * 60 / options.speed
-            print(f"   it has opened after {opened:.0f} s; readings follow for {length:.0f} s", flush=True)
+            opened, length = _wait_until_open(application), options.minutes * 60 / pace.speed
+            at = f"at {pace.speed:.3g} times real time for {length:.0f} s"
+            print(f"   it has opened after {opened:.0f} s; readings follow {at}", flush=True)
             history = History(time.time() + 1, [(time.time(), engines[0])])
-            fed = [f"folder={readings}", f"brokers={kafka.brokers}", f"speed={options.speed}", f"start={history.start}"]
+            fed = [f"folder={readings}", f"brokers={kafka.brokers}", f"speed={pace.speed}", f"start={history.start}"]
             feed = _running("exop", "run", str(HERE / "feed.py"), *fed, "--quiet")
-            with feed as writer, _sampled(application.pid, history):
+            with feed as writer, _sampled(application.pid, history, pace):
                 _make_changes(application.pid, engines[1:], master, length, history)
                 if writer.wait(PATIENCE):
                     history.failed.append("the readings were not written")
             with connect(str(application.pid)) as platform:  # the sources end behind the last record that is there
                 end = {"edit": "configure", "settings": {"follow": "false"}}
-                platform.plan_edits(APPLICATION, [end | {"node": f"read-{n}"} for n in range(PARTITIONS)]).carry_out()
+                platform.plan_edits(APPLICATION, [end | {"node": f"read-{n}"} for n in range(PARTITIONS)]).carry_out(
+                    timeout=CHANGE
+                )
             code = application.wait(PATIENCE)
     print("3  every row, compared with that of the checker in plain Python")
     compared = compare(database, expected(readings))
@@ -106,13 +118,22 @@ def command(arguments: Sequence[str]) -> int:
     # Imported lazily: matplotlib takes a second to load.
     from .pictures import draw
 
-    print(f"   {draw(history, database, options.speed, into / 'engines.png')}")
-    right = not code and not history.failed and all(one.right for one in compared)
-    because = "".join(f": {one}" for one in history.failed)
+    print(f"   {draw(history, database, pace.speed, into / 'engines.png')}")
+    code, said = outcome(history, pace, right=not code and all(one.right for one in compared))
+    print(f"\n{said} after {time.monotonic() - begun:.0f} s")
+    return code
+
+
+def outcome(history: History, pace: Pace, *, right: bool) -> tuple[int, str]:
+    """Return the exit code, and its words: wrong rows fail, and changes unless the machine is to blame."""
+    failed = "".join(f": {one}" for one in history.failed)
+    if not right or (failed and not pace.saturated):
+        return 1, f"FAILED{failed}"
+    if failed:
+        return 0, f"PASSED: every row is right; this machine was too busy or is too slow for a change{failed},"
     if history.late:
-        because += f", but {history.late[0]} took over after the last reading (try --minutes {2 * options.minutes}),"
-    print(f"\n{'PASSED' if right else 'FAILED'}{because} after {time.monotonic() - begun:.0f} s")
-    return 0 if right else 1
+        return 0, f"PASSED, but {history.late[0]} took over after the last reading (try a longer --minutes),"
+    return 0, "PASSED"
 
 
 @contextmanager
@@ -167,7 +188,7 @@ def _make_changes(pid: int, engines: Sequence[str], master: str, length: float, 
         _kill_executor(history)
     for number, engine in enumerate(engines, 1):
         time.sleep(max(0.0, history.start + number * stretch - time.time()))
-        arguments = ["replace", f"{APPLICATION}.{NODE}", AGGREGATES[engine][0]]
+        arguments = ["replace", f"{APPLICATION}.{NODE}", AGGREGATES[engine][0], "--timeout", f"{CHANGE:g}"]
         arguments += [f"master={master}"] if engine == "spark" else []
         began, line = time.time(), [sys.executable, "-m", "exop", *arguments, "--on", str(pid)]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -197,8 +218,8 @@ def _kill_executor(history: History) -> None:
 
 
 @contextmanager
-def _sampled(pid: int, history: History) -> Iterator[None]:
-    """Record the number of readings that the aggregate has taken, in a thread, while the block runs."""
+def _sampled(pid: int, history: History, pace: Pace) -> Iterator[None]:
+    """Record the readings that the aggregate has taken, and the load, in a thread, while the block runs."""
     over = threading.Event()
 
     def sample() -> None:
@@ -207,6 +228,7 @@ def _sampled(pid: int, history: History) -> Iterator[None]:
                 while not over.wait(LOOK):
                     taken = platform.metrics(APPLICATION)["nodes"][NODE]["items_in"]
                     history.taken.append((time.time(), taken))
+                    pace.look(time.time() - history.start, 0.0)
 
     thread = threading.Thread(target=sample, name="sampler", daemon=True)
     thread.start()

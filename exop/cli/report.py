@@ -8,14 +8,17 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from exop import errors
 from exop.errors import ComponentFailed, ExopError
 from exop.logs import is_json, logger, print_stderr
 from exop.safe_repr import class_of, clean, error_text, frames_of, notes_of, traceback_of
+
+T = TypeVar("T")
 
 #: Exit codes. After an interrupted run, the code is 130 (Ctrl-C) or 143 (SIGTERM), as shells expect.
 DONE: Final = 0
@@ -41,6 +44,8 @@ _FAILURES: Final = (
 _ENVIRONMENT: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+#: The interval at which signals are checked, in seconds.
+TICK: Final = 0.1
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
@@ -150,6 +155,28 @@ class Stopping:
     def __exit__(self, *exc: object) -> None:
         for each, handler in self._before.items():
             signal.signal(each, handler)
+
+    def carry_out(self, steps: Callable[[], T], look: Callable[[], object] = bool) -> list[T]:
+        """Carry out *steps*, and *look* meanwhile; return their result, or nothing if a signal has ended them.
+
+        They run in a thread, so that a signal is noticed while a slow engine starts: the first one gives up the slets
+        that are being opened, the second kills the process.
+        """
+        # Imported lazily: most commands open no slets.
+        from concurrent.futures import ThreadPoolExecutor, wait
+
+        from exop.runtime.supervision.interrupts import Request, delegated
+
+        patience, self.patience, request = self.patience, 1, Request()
+        with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
+            running = pool.submit(delegated(steps, request))
+            while not wait([running], TICK).done:
+                if self.count and not request.kept:
+                    request.keep(KeyboardInterrupt())
+                    say("what is being opened is given up; Ctrl-C again kills the process")
+                look()
+        self.patience = patience
+        return [] if request.kept and running.exception() is not None else [running.result()]
 
     def _noted(self, number: int, frame: FrameType | None) -> None:
         self.count += 1

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.cli.options import OnFailure
-from exop.cli.report import DONE, FAILED, LETTERS, Stopping, say
+from exop.cli.report import DONE, FAILED, LETTERS, TICK, Stopping, say
 from exop.cli.view import View
 from exop.errors import ComponentFailed, ExopError, LastCheckpointFailed, UnknownName
 from exop.logs import is_json, logger
 from exop.report import totals_of
+from exop.runtime.supervision.watchdog import awaited
 from exop.safe_repr import error_text, safe_repr
 
 if TYPE_CHECKING:
     from exop.platform import Platform
     from exop.runtime.deployment import Deployment
 
-#: The interval at which signals and failures are checked, in seconds.
-TICK: Final = 0.1
 #: The time to the first metrics, in seconds.
 SOON: Final = 0.3
+#: Seconds without progress after which the slets are named for which the end of a run waits.
+SLOW: Final = 3.0
 
 Outcome = Literal["finished", "drained", "stopped", "failed", "removed"]
-T = TypeVar("T")
 
 
 @dataclass
@@ -54,25 +53,10 @@ class Watch:
     _shown: float = field(default_factory=time.monotonic)
     _held: tuple[str, ...] = ()
     _held_since: float = 0.0
+    _moved: int = -1
+    _moved_at: float = 0.0
     _reported: list[BaseException | None] = field(default_factory=list)
     _ending: bool = False
-
-    def bring_up(self, steps: Callable[[], T]) -> T:
-        """Carry out *steps*, which open the slets, and show their progress.
-
-        *steps* run in a separate thread, so that a signal is noticed while a slow engine starts. Opening cannot be
-        interrupted: the first Ctrl-C waits for it, the second kills the process.
-        """
-        patience, self.stopping.patience = self.stopping.patience, 1
-        with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
-            running, answered = pool.submit(steps), False
-            while not wait([running], TICK).done:
-                if self.stopping.count and not answered:
-                    answered = True
-                    say(f"{self.application}: it ends as soon as its slets are open; Ctrl-C again kills it")
-                self._show(self.view.every / 2)
-            self.stopping.patience = patience
-            return running.result()
 
     def until_the_end(self) -> dict[str, Any]:
         """Supervise the application until its end, and return the report of the run."""
@@ -80,7 +64,7 @@ class Watch:
         self._shown = time.monotonic() - self.view.every + SOON
         self._status = self.platform.status(self.application)
         while not self._ended():
-            self._show(self.view.every)
+            self.show(self.view.every)
         self._look()
         report: dict[str, Any] = {"outcome": self.outcome, "status": self._status}
         if self.error is not None:
@@ -89,7 +73,7 @@ class Watch:
             report["error"] = {"error": str(self.error), "nodes": failed}
         return report
 
-    def _show(self, every: float) -> None:
+    def show(self, every: float) -> None:
         """Show the status, at most once in *every* seconds."""
         if time.monotonic() - self._shown >= every:
             self._look()
@@ -149,17 +133,24 @@ class Watch:
         return self._ending and self._held_up()
 
     def _held_up(self) -> bool:
-        """Report suspended nodes that delay the end of the run; return whether the drain timeout has passed."""
-        deployment = self.platform.deployment(self.application)
+        """Name the nodes that delay the end of the run; return whether suspended ones do so for the drain timeout."""
+        deployment, now = self.platform.deployment(self.application), time.monotonic()
+        drivers = deployment.drivers()
+        if (moved := sum(driver.count + driver.rows for driver in drivers)) != self._moved:
+            self._moved, self._moved_at = moved, now
+        elif now - self._moved_at >= SLOW and (names := awaited(deployment.components, drivers)):
+            self._moved_at = inf  # it is told once
+            which = " and ".join(f"{self.application}.{name}" for name in names)
+            say(f"waiting for {which}: nothing has left for {SLOW:g} s; Ctrl-C again stops at once")
         held = tuple(f"{self.application}.{name}" for name, one in deployment.components.items() if one.held)
         if held != self._held:
-            self._held, self._held_since = held, time.monotonic()
+            self._held, self._held_since = held, now
             for node in held:
                 say(
                     f"{node} is suspended: the items that wait for it keep the run from ending; `exop resume {node}` "
                     f"lets them in; after {self.drain_timeout:g} s the run stops anyway"
                 )
-        if not held or time.monotonic() - self._held_since < self.drain_timeout:
+        if not held or now - self._held_since < self.drain_timeout:
             return False
         self.late, self.outcome = True, "stopped"
         durable = deployment.mesh.durable is not None and self.platform.state is not None

@@ -44,8 +44,8 @@ class PullEngine(ABC):
     (`snapshot`, `restore`). A `PullEngine` decides both: instead of `push`, it reads the rows of each input from a
     `Feed`, by offset, and sends the results by `emit`; instead of `advance`, the platform derives the punctuations of
     the output from the offsets that the batches have reached, or from the watermark; instead of `snapshot` and
-    `restore`, the engine commits its state, with its offsets, to a directory; instead of `interrupt`, `close` may be
-    called at any time.
+    `restore`, the engine commits its state, with its offsets, to a directory. `interrupt` and `close` may be called at
+    any time.
 
     After a crash, the engine continues after the last batch that it has committed. A batch that was emitted but not
     committed is computed again under the same number, and its results are dropped. `Feed.latest` returns the same end
@@ -81,6 +81,10 @@ class PullEngine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop the query, perhaps amid a batch, and release all resources. The feeds return at once."""
+
+    def interrupt(self) -> None:
+        """Stop the query, perhaps amid a batch, and keep its state; called when a batch exceeds `time_limit`."""
+        self.close()
 
     def settle(self) -> None:
         """Return when all emitted batches are committed, and no batch follows from the rows in the feeds."""

@@ -6,10 +6,13 @@ import json
 import logging
 import sys
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 import pyarrow as pa
@@ -18,12 +21,13 @@ from exop.engine.feed import Feed, completed
 from exop.engine.following import Following, follow
 from exop.engine.pull import EventTime, InputPosition, PullEngine, Punctuate, QueryProgress
 from exop.engine.trigger import BatchTrigger
-from exop.errors import EngineError, PlanError, QueryError
+from exop.errors import EngineError, QueryError, QueryInterrupted
 from exop.model.items import EndOfStream, Punctuation, Reference
 from exop.model.slets.ports import OutputPort
 from exop.model.slets.slet import Slet, spec_of
 from exop.model.slets.tie import Leaving, Tie
 from exop.model.values.encoding import decode, encode
+from exop.runtime.supervision.watchdog import SAMPLER
 from exop.safe_repr import error_text
 
 _log = logging.getLogger(__name__)
@@ -52,6 +56,8 @@ class PullSlet(Slet):
         enough: The number of waiting rows that begins a batch at once.
         max_rows: The maximum number of rows of one input in one batch.
         capacity: The number of rows of one input whose results are not sent, at which the input waits.
+        time_limit: The maximum number of seconds for which the engine computes one batch; then the query is interrupted
+            and fails, and the batch is computed again when a setting of the slet is changed. 0: no limit.
         close_windows_at_end: At the end of the stream, close all windows, as if time went on.
         query: The query: a text, which a subclass may declare as a setting, or what the engine takes instead.
         times: The event times of the inputs that have one.
@@ -65,6 +71,7 @@ class PullSlet(Slet):
     enough: int = 50_000
     max_rows: int = 200_000
     capacity: int = 500_000
+    time_limit: float = 600.0
     close_windows_at_end: bool = True
     tie: Tie = field(default_factory=Tie)
     reopens: ClassVar[bool] = True
@@ -215,15 +222,6 @@ class PullSlet(Slet):
         if fresh is not None:
             self._give(port, fresh)
 
-    def __setattr__(self, name: str, value: object) -> None:
-        """Refuse to change the settings of an open slet, which the engine has compiled."""
-        running = self.__dict__.get("engine") is not None and not self._closing
-        spec = type(self).__slet__
-        if running and spec is not None and name in spec.settings and value != getattr(self, name):
-            cure = "replace the slet to change it"
-            raise PlanError(f"{self._name}: {name!r} is compiled into the query that runs; {cure}")
-        super().__setattr__(name, value)
-
     @property
     def _name(self) -> str:
         return spec_of(type(self)).name
@@ -361,7 +359,7 @@ class PullSlet(Slet):
                 with self._reported():
                     engine.wait()
             except EngineError as error:
-                if engine is self.engine:
+                if engine is self.engine and self._failure is None:
                     self._failure = error
                     if not (self._closing or self._halted or self.following):
                         self._fail(error)
@@ -369,6 +367,22 @@ class PullSlet(Slet):
                 feed.retire(self._failure)  # later pushes raise the same error, and keep the item
 
         self._thread("watch", watch)
+        SAMPLER.add(partial(self._check_limit, engine))
+
+    def _check_limit(self, engine: PullEngine) -> bool:
+        """Let the query fail, and stop it, if a batch exceeds its limit; return whether it is observed further."""
+        runs = engine is self.engine and self._failure is None and not self._closing
+        if runs and 0 < self.time_limit <= time.monotonic() - self._trigger.began:
+            batch = f"batch {self._progress.batch + 1}, in which a function may hang, was "
+            self._failure = self._error(QueryInterrupted(limit=self.time_limit, batch=batch))
+            self._thread("interrupt", partial(self._interrupt, engine, self._failure))
+        return runs
+
+    def _interrupt(self, engine: PullEngine, error: EngineError) -> None:
+        self._fail(error)  # first: the engine may not react
+        for feed in self.feeds.values():
+            feed.retire(error)
+        engine.interrupt()
 
     def _fail(self, error: Exception) -> None:
         self.tie.failure = error
@@ -398,6 +412,8 @@ class PullSlet(Slet):
         leaving: list[Leaving] = [(self.out, one) for one in results]
         try:
             with self._sending:
+                self._check()
+                self._trigger.began = inf
                 for feed in self.feeds.values():
                     feed.put_out()
                 due, complete = self._due_punctuation(watermark)
@@ -453,8 +469,8 @@ class PullSlet(Slet):
         """Return the error for an exception of the engine, with the slet, the only port, and the query."""
         port = next(iter(self.feeds)) if len(self.feeds) == 1 else ""
         facts = {"slet": self._name, "port": port, "query": str(self.query)}
-        if type(error) is QueryError:
-            return QueryError(**{**error.facts, **facts})
+        if isinstance(error, QueryError) and not error.facts.get("slet"):
+            return type(error)(**{**error.facts, **facts})
         return error if isinstance(error, EngineError) else QueryError(**facts, problem=error_text(error))
 
     def _thread(self, task: str, target: Callable[[], None]) -> None:

@@ -23,6 +23,9 @@ class BatchTrigger:
 
     Attributes:
         leader: That feed.
+        began: When the engine has begun to compute the batch in progress; infinite while it polls, or sends results.
+        poll_again: Whether the next poll returns at once, also without rows: after each poll, engines check whether the
+            watermark has moved, and close windows.
         interval: The minimum number of seconds between the beginnings of two batches.
         boundary: A punctuation that reaches the next multiple of this stream time begins a batch at once.
         enough: The number of waiting rows of one input that begins a batch at once.
@@ -44,7 +47,7 @@ class BatchTrigger:
         self.feeds: list[Feed] = []
         self._clock = clock
         self.leader: Feed | None = None
-        self._last_start = float("-inf")
+        self._last_start, self.began = float("-inf"), float("inf")
         self.poll_again = False
         self._released: dict[object, bool] = {}
         self._paused = self._polls = False
@@ -93,15 +96,16 @@ class BatchTrigger:
         if feed is not self.leader:
             return
         deadline = self._clock() + timeout
-        self._polls = True
+        self._polls, self.began = True, float("inf")
         self.lock.notify_all()
         while not self._released and (self._paused or not (self.poll_again or self._due())):
             if (now := self._clock()) >= deadline and not self._paused:
                 break
             self.lock.wait(None if self._paused else min(deadline, self._next_start()) - now)
         self.poll_again = self._polls = False
+        self.began = self._clock()
         if self._has_rows():
-            self._last_start = self._clock()
+            self._last_start = self.began
 
     def _due(self) -> bool:
         if not self._has_rows():

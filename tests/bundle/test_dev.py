@@ -13,6 +13,7 @@ import pytest
 from exop import Platform
 from exop.bundle.dev import Development, Generation, WatchedFolder
 from exop.cli.commands.running import Session, report_outcome
+from exop.cli.report import Stopping
 from exop.cli.view import View
 from exop.errors import BundleError
 from exop.model.meshes.mesh import Mesh
@@ -334,20 +335,19 @@ def test_a_bundle_is_developed_with_what_it_requires(tmp_path: Path):
 def session(desk: Desk, saves: list[Callable[[], object] | None]) -> Session:
     """A session whose watcher tells what the test says: at each look the next edit is made, and then it is stopped."""
     coming = iter(saves)
-    stopped = False
+    stopping = Stopping()
 
     def saved() -> bool:
-        nonlocal stopped
         edit = next(coming, saved)
         if edit is saved:
-            stopped = True
+            stopping.count = 1
             return False
         if edit is None:
             return False
         edit()
         return True
 
-    return Session(desk.platform, desk.development, saved, View(), lambda: int(stopped))
+    return Session(desk.platform, desk.development, saved, View(), stopping)
 
 
 def test_the_session_takes_every_save_and_tells(desk: Desk, capsys: pytest.CaptureFixture[str]):

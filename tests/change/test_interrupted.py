@@ -109,13 +109,13 @@ def test_while_an_application_is_opened(platform, monkeypatch):
     """It is closed again, and is not there."""
     closed: list[bool] = []
     kept = threading.Event()
-    keep = interrupts._Request.keep
+    keep = interrupts.Request.keep
 
     def noted(request: Any, error: BaseException) -> None:
         keep(request, error)
         kept.set()
 
-    monkeypatch.setattr(interrupts._Request, "keep", noted)
+    monkeypatch.setattr(interrupts.Request, "keep", noted)
 
     class Opening(Slet):
         def __enter__(self) -> "Opening":

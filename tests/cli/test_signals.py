@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from exop import Platform
 from exop.cli.report import Stopping
 from exop.runtime.durable.store import Store
 from tests.cli.shell import COMMAND, applications, eventually, exop, lines, running
@@ -78,24 +79,78 @@ def test_the_third_one_kills(tmp_path):
     assert done.stderr == "exop: killed\n"
 
 
-def test_while_an_engine_opens(counting):
-    """A slet that opens slowly cannot be interrupted: the first Ctrl-C is answered at once, the second kills."""
-    slow = counting.with_name("slow.py")
-    slow.write_text(
-        "import threading\nfrom exop import Application, Slet, input_port\nfrom exop.stock.slets import count_up\n\n"
-        "class Engine(Slet):\n"
-        "    def __enter__(self):\n        print('opening', flush=True)\n        threading.Event().wait()\n\n"
-        "    @input_port\n    def item(self, item: int) -> None:\n        pass\n\n"
-        "app = Application('slow')\napp.add('engine', Engine, item=app.add('numbers', count_up))\n"
-    )
-    with running("run", slow, "--quiet") as process:
+SLOW = """
+import threading
+from pathlib import Path
+
+from exop import Application, Slet, hookimpl, input_port
+from exop.stock.slets import count_up
+
+
+class Engine(Slet):
+    def __enter__(self):
+        if Path("closed").exists():
+            print("opening", flush=True)
+            threading.Event().wait()
+        return self
+
+    @input_port
+    def item(self, item: int) -> None:
+        pass
+
+
+def slow() -> Application:
+    app = Application("slow")
+    if Path("state").exists():
+        app.durable()
+    app.add("engine", Engine, item=app.add("numbers", count_up))
+    return app
+
+
+@hookimpl
+def register_slets():
+    return [Engine]
+
+
+@hookimpl
+def register_builders():
+    return [slow]
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "number", "code"),
+    [
+        (("run", "slow", "--quiet"), signal.SIGINT, 130),
+        (("run", "slow", "--quiet", "--state", "state"), signal.SIGTERM, 143),
+        (("dev", "slow", "--quiet"), signal.SIGINT, 0),
+        (("serve", "--state", "state"), signal.SIGTERM, 0),
+    ],
+)
+def test_while_an_engine_opens(command, number, code, tmp_path):
+    """The first one ends the command: the slet that is being opened is given up."""
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "__init__.py").write_text(SLOW)
+    if "state" in command:  # what runs there is started again
+        with Platform(state="state", control=False) as platform:
+            platform.load("slow")
+            platform.apply(sys.modules["slow"].slow().build())
+            eventually(lambda: platform.deployment("slow").components["numbers"].state.number > 100)
+    Path("closed").touch()
+    with running(*command) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline() == "opening\n"
-        process.send_signal(signal.SIGINT)
-        assert "it ends as soon as its slets are open" in process.stderr.readline()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 143
+        process.send_signal(number)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == code, err
+    assert "what is being opened is given up" in err
+    assert "slow.engine: opening is given up" in err
+    if "state" in command:  # stored as before, it is started again by the next platform
+        Path("closed").unlink()
+        with Platform(state="state", control=False) as platform:
+            assert platform.applications() == ["slow"]
+            assert not platform.failed_to_restart
+            assert platform.deployment("slow").components["numbers"].state.number > 100, "from its checkpoint"
 
 
 def test_handlers_are_put_back():

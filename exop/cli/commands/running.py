@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from exop.cli.options import Argument, Load, Name, OnFailure, Params, Program, State, check_seconds
-from exop.cli.report import DONE, FAILED, Stopping, further, say
+from exop.cli.report import DONE, FAILED, TICK, Stopping, further, say
 from exop.cli.text import pause, print_json
 from exop.cli.view import View, choose_view, print_summary
 from exop.cli.watch import Watch, report_failures
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Seconds that threads have to end after a second Ctrl-C, and after a failure.
 AT_ONCE, SOON = 0.5, 5.0
-#: The interval at which an edited folder, signals and failures are checked, in seconds.
-TICK: Final = 0.1
 #: Seconds for which items in flight are processed at the end of `exop dev`; a second Ctrl-C stops at once.
 PATIENCE: Final = 10.0
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"])]
@@ -53,7 +51,8 @@ def run(
     """Run an application until its sources end, and show its progress.
 
     Ctrl-C (or SIGTERM) ends the sources and processes the items in flight; then the exit code is 0. A second Ctrl-C
-    stops the run at once (exit code 130, or 143), and a third kills the process. A slet that raises is suspended on its
+    stops the run at once (exit code 130, or 143), and a third kills the process. While the slets open, the first one
+    stops the run. A slet that raises is suspended on its
     item: on a terminal, the run then waits for a repair (`exop resume`); elsewhere, it stops with exit code 1. If there
     are dead letters at the end, the exit code is 3.
 
@@ -89,7 +88,8 @@ def run(
             platform.catalog.embed(catalog.slets.values())  # `exop replace` finds the slets of a .py file
             platform.wiring.sharing = Sharing() if check_sharing else None
             watch = Watch(platform, mesh.name, view, stopping, policy, drain_timeout)
-            watch.bring_up(lambda: _bring_up(platform, mesh))
+            if not stopping.carry_out(lambda: _bring_up(platform, mesh), lambda: watch.show(view.every / 2)):
+                return stopping.exit_code
             outcome = watch.until_the_end()
             view.close()
             if report is not None:
@@ -137,7 +137,7 @@ def dev(
 
         watched = WatchedFolder(folder)
         development = platform.bundles.develop(folder, built)
-        session = Session(platform, development, watched.changed, choose_view(quiet=quiet), lambda: stopping.count)
+        session = Session(platform, development, watched.changed, choose_view(quiet=quiet), stopping)
         try:
             for one in list(platform.plugins.folders.values()):
                 platform.load(one)
@@ -246,14 +246,14 @@ class Session:
 
     Attributes:
         saved: Whether the folder was saved since the last call.
-        stops: How often the user has asked to stop.
+        stopping: Counts how often the user has asked to stop.
     """
 
     platform: Platform
     development: Development
     saved: Callable[[], bool]
     view: View
-    stops: Callable[[], int]
+    stopping: Stopping
     _reported: list[BaseException | None] = field(default_factory=list)
     _finished: bool = False
     _shown: float = 0.0
@@ -261,13 +261,13 @@ class Session:
     def take(self) -> None:
         """Load the folder, apply the changes, and report the outcome."""
         begin = time.monotonic()
-        outcome = self.development.take()
-        self._finished = self._finished and outcome.verb != "runs"
-        report_outcome(outcome, time.monotonic() - begin)
+        for outcome in self.stopping.carry_out(self.development.take):
+            self._finished = self._finished and outcome.verb != "runs"
+            report_outcome(outcome, time.monotonic() - begin)
 
     def until_stopped(self) -> None:
         """Apply every saved edit until the user stops the session."""
-        while not self.stops():
+        while not self.stopping.count:
             if self.saved():
                 self.take()
             self.look()
@@ -297,7 +297,11 @@ class Session:
             self.platform.end(application)
             deadline = time.monotonic() + PATIENCE
             with suppress(ExopError):  # a slet has failed, or the application was removed
-                while self.stops() < 2 and time.monotonic() < deadline and not self.platform.wait(application, TICK):
+                while (
+                    self.stopping.count < 2
+                    and time.monotonic() < deadline
+                    and not self.platform.wait(application, TICK)
+                ):
                     pass
             self.platform.remove(application)
         self.development.close()

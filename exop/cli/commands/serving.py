@@ -7,7 +7,6 @@ import os
 import socket
 import time
 from collections.abc import Iterable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,11 +159,8 @@ class Keeper:
         Raises:
             StateError, AddressInUse: the platform cannot start here.
         """
-        with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
-            starting = pool.submit(self.platform.start)
-            while not wait([starting], TICK).done:
-                self.look()
-            starting.result()
+        if not self.stopping.carry_out(self.platform.start, self.look):
+            return
         for folder in list(folders):
             self.platform.load(folder)
         state = str(self.platform.state) if self.platform.state else None

@@ -106,7 +106,8 @@ def _refusal(node: Node, *, travels: bool) -> str:
         )
     return (
         f"{what} and no bundle, so a platform with a state directory could not find its code again; {bundle}; or offer "
-        f"it by a @hookimpl register_slets() in a package; or run without a state directory"
+        f"it by a @hookimpl register_slets() in a package that the platform loads, `platform.load(FOLDER)` or --load "
+        f"FOLDER; or run it without a state directory (and without app.durable())"
     )
 
 
@@ -194,7 +195,8 @@ def check_durable(mesh: Mesh, *, has_state: bool, nodes: Iterable[Node] | None =
     if not has_state:
         raise MeshError(
             f"the application {mesh.name!r} is durable, and this platform has no state directory to keep its "
-            f"checkpoints; give one, Platform(state=…) or --state DIR, or leave out app.durable()"
+            f"checkpoints; give one, Platform(state=…) or --state DIR, and load its package by `platform.load(FOLDER)` "
+            f"or --load FOLDER; or leave out app.durable()"
         )
     for node in mesh.nodes.values() if nodes is None else nodes:
         if node.slet.own_driver and (node.slet.tie is None or any(port.pulled for port in node.slet.inputs)):

@@ -122,7 +122,8 @@ class UserCall(Generic[T]):
         name = self.component.name
         cure = "its thread ends when the call returns: release the resource for which it waits"
         facts = {"node": name, "seconds": round(self.seconds, 1), "stack": self.stack(), "cure": cure}
-        logger("exop.runtime").warning(f"{name}: {self.phase} takes too long and is given up", **facts)
+        why = "is" if reason else "takes too long and is"
+        logger("exop.runtime").warning(f"{name}: {self.phase} {why} given up", **facts)
         return True
 
     def whereabouts(self) -> str:

@@ -29,7 +29,7 @@ PATIENCE: Final = 2
 GLANCE: Final = 0.1
 
 
-class _Request:
+class Request:
     """The interrupts of one change: the main thread records them, the thread that makes the change handles them."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Request:
 class _Local(threading.local):
     """The request for the change that the calling thread makes."""
 
-    request: _Request | None = None
+    request: Request | None = None
 
 
 _LOCAL: Final = _Local()
@@ -107,7 +107,7 @@ def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
             return work(*args, **kwargs)
         # An interrupt that is raised at once may hit the wait for the end. A plain lock survives that; an `Event`, or
         # the start of a `Thread`, would be left with a lock that its other side can neither take nor release.
-        request, running = _Request(), _thread.allocate_lock()
+        request, running = Request(), _thread.allocate_lock()
         results: list[T] = []
         errors: list[BaseException] = []
         done = delegated(functools.partial(work, *args, **kwargs), request)
@@ -134,7 +134,7 @@ def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
     return whole
 
 
-def delegated(work: Callable[[], T], request: _Request | None = None) -> Callable[[], T]:
+def delegated(work: Callable[[], T], request: Request | None = None) -> Callable[[], T]:
     """Return *work* for another thread, with the interrupts, driver and context of this one."""
     request = request or _LOCAL.request
     context, driver = contextvars.copy_context(), current_driver()
@@ -148,7 +148,7 @@ def delegated(work: Callable[[], T], request: _Request | None = None) -> Callabl
 
 
 @contextmanager
-def _deferred(request: _Request) -> Iterator[None]:
+def _deferred(request: Request) -> Iterator[None]:
     """Defer the exceptions of signal handlers until the block ends."""
 
     def handle(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:

@@ -261,6 +261,13 @@ def whereabouts(components: Iterable[Component], drivers: Iterable[Driver]) -> s
     return "".join(f"\n{one.component.node.name} is at\n{one.stack.rstrip()}" for one in probes if one is not None)
 
 
+def awaited(components: Mapping[str, Component], drivers: Iterable[Driver]) -> list[str]:
+    """Return the nodes for which the end of a stream waits: those that these drivers run, and engines with items."""
+    probes = [probe_stack(components.values(), driver) for driver in drivers if driver.busy]
+    run = {one.component.node.name for one in probes if one is not None}
+    return [name for name, one in components.items() if name in run or (one.spec.own_driver and one.resting)]
+
+
 def _find(
     components: Iterable[Component], driver: Driver | None, innermost: FrameType
 ) -> tuple[Component, FrameType] | None:

@@ -194,7 +194,7 @@ def test_what_nobody_registers_runs_embedded_only():
         resolved(unregistered(), known, durable=True)
     assert "source: the slet 'numbers' of tests.model.sample_meshes is in no plugin" in str(caught.value)
     assert "@hookimpl register_slets()" in str(caught.value)
-    assert "or run without a state directory" in str(caught.value)
+    assert "or run it without a state directory" in str(caught.value)
 
 
 def test_what_nobody_registers_does_not_travel():

@@ -151,8 +151,8 @@ class Run(PullEngine):
 
     @property
     def active(self) -> bool:
-        """Tell whether the query runs."""
-        return self._query is not None and self._engine.alive and bool(self._query.isActive)
+        """Tell whether the query runs; Java may have died without anybody having noticed."""
+        return self._query is not None and self._engine.answers() and bool(self._query.isActive)
 
     def check(self) -> None:
         """Raise what has ended the query, if something has."""
@@ -173,6 +173,14 @@ class Run(PullEngine):
         except Exception as error:
             raise self._explained(error) from error
 
+    def interrupt(self) -> None:
+        """Stop the query, perhaps amid a micro-batch; a Python process that computes is killed. Its state remains."""
+        if self._query is not None and self._engine.alive:
+            try:
+                self._query.stop()
+            except Exception as error:  # noqa: BLE001 - the query is given up; the log has the reason
+                _log.warning("%s: the query did not stop cleanly: %s", self.plan.name, error)
+
     def close(self) -> None:
         """Stop the query, remove its scratch files, and release its share in Spark."""
         with ExitStack() as undo:  # each step is carried out, whatever another one raises
@@ -183,11 +191,7 @@ class Run(PullEngine):
                 undo.callback(remove_folder, self._scratch)
             for key in self._keys.values():
                 undo.callback(self._engine.server.remove, key)
-            if self._query is not None and self._engine.alive:
-                try:
-                    self._query.stop()
-                except Exception as error:  # noqa: BLE001 - the query is given up; the log has the reason
-                    _log.warning("%s: the query did not stop cleanly: %s", self.plan.name, error)
+            self.interrupt()
 
     def copy(self, predecessor: Self, directory: Path | None, batch: int) -> int | None:
         """Copy the checkpoint of a query that runs, as of a micro-batch that it has committed."""

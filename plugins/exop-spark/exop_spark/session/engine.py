@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: The beginnings of the names of the operators that keep state, in a logical plan.
 _STATEFUL: Final = ("Aggregate", "Distinct", "Deduplicate", "GlobalLimit", "FlatMapGroups", "TransformWithState")
+#: Seconds for which the end of the process waits for a start of Spark whose Java process is killed.
+_ENDING: Final = 5.0
 #: Those whose state depends on the watermark of each batch also if no row is late.
 _BY_BATCH: Final = ("DeduplicateWithinWatermark", "FlatMapGroups", "TransformWithState")
 
@@ -65,14 +67,9 @@ class Spark:
 
     def answers(self) -> bool:
         """Return whether the Java process answers; one that does not is killed, and regarded as lost from now on."""
-        from pyspark import SparkContext
+        from .launch import java_answers
 
-        gateway: Any = SparkContext._gateway
-        try:
-            gateway.jvm.java.lang.System.nanoTime()
-        except Exception:  # noqa: BLE001 - any exception of py4j means that there was no answer
-            self._lost = True
-            gateway.proc.kill()
+        self._lost = self._lost or not java_answers()
         return not self._lost
 
     def reason(self) -> str:
@@ -244,7 +241,7 @@ class _Shared:
 
     def take(self, master: str) -> Lease:
         with self._lock:
-            if self._engine is not None and not self._engine.alive:
+            if self._engine is not None and not self._engine.answers():  # it may have died just now
                 self.drop()
             if self._engine is None:
                 self._engine = _spark(master)
@@ -273,6 +270,20 @@ class _Shared:
             if engine is not None:
                 engine.close()
 
+    def end(self) -> None:
+        """Stop Spark at the end of the process. Java that hangs is killed, as one that starts for a call given up."""
+        from .launch import java_answers, kill_starting
+
+        if not self._lock.acquire(blocking=False):
+            kill_starting()
+            if not self._lock.acquire(timeout=_ENDING):
+                return
+        try:
+            java_answers()
+            self.drop()
+        finally:
+            self._lock.release()
+
 
 def check_installed() -> None:
     """Raise `SparkError` if pyspark cannot be imported."""
@@ -296,13 +307,7 @@ def _spark(master: str) -> Spark:
 _SHARED = _Shared()
 
 
-@atexit.register
-def _end() -> None:
-    """Stop Spark also if a process ends without closing its platform: no files remain. Java that hangs is killed."""
-    from .launch import kill_silent
-
-    kill_silent()
-    _SHARED.drop()
+atexit.register(_SHARED.end)  # also if a process ends without closing its platform: no files remain
 
 
 def lease(master: str = settings.DEFAULT_MASTER) -> Lease:

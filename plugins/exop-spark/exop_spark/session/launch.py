@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ _MEMORY: Final = re.compile(r"\bOutOfMemoryError[^\n]*")
 _ANSWER: Final = 5.0
 #: The directories with the logs of the Java processes of this process.
 _LOGS: Final[list[Path]] = []
+#: The Java processes of this process, the last one of which may run, or start.
+_JAVA: Final[list[subprocess.Popen[bytes]]] = []
 
 
 def started(options: dict[str, str]) -> SparkContext:
@@ -89,12 +92,18 @@ def forget_gateway() -> None:
     SparkSession._instantiatedSession = None
 
 
-def kill_silent() -> None:
-    """Kill the Java process of this process if it runs and does not answer: no call into it would return."""
+def kill_starting() -> None:
+    """Kill the Java process while it starts: the call that waits for it raises an exception soon."""
+    for process in _JAVA[-1:]:
+        process.kill()
+
+
+def java_answers() -> bool:
+    """Return whether the Java process of this process answers; one that does not is killed: no call would return."""
     pyspark: Any = sys.modules.get("pyspark")
     gateway = pyspark.SparkContext._gateway if pyspark is not None else None
     if gateway is None or getattr(gateway, "proc", None) is None or gateway.proc.poll() is not None:
-        return
+        return False
     there = gateway.gateway_parameters
     try:
         with socket.create_connection((there.address, there.port), timeout=_ANSWER) as connection:
@@ -103,15 +112,20 @@ def kill_silent() -> None:
     except OSError:
         answered = False
     if not answered:
-        _log.warning("Java has not answered within %g s, and is killed", _ANSWER)
+        _log.warning("the Java process of Spark does not answer, and is killed")
         gateway.proc.kill()
+    return answered
 
 
 def _gateway(options: dict[str, str]) -> Any:
     """Start a Java process; its log remains until the end of this process."""
-    from pyspark import SparkConf
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import SparkConf, java_gateway
 
+    def noted(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        _JAVA.append(subprocess.Popen(*command, **options))
+        return _JAVA[-1]
+
+    vars(java_gateway)["Popen"] = noted  # pyspark tells it only when Java has answered
     java = find_java()
     _log.info("Spark is starting on Java %s, found by %s", java.version, java.found_by)
     scratch = Scratch(Path(tempfile.gettempdir()))
@@ -121,7 +135,7 @@ def _gateway(options: dict[str, str]) -> Any:
     configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
     with (scratch.path / settings.LOG).open("ab") as log, _environment(JAVA_HOME=str(java_home(java, scratch.path))):
         try:
-            return launch_gateway(configuration, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
+            return java_gateway.launch_gateway(configuration, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
         except Exception as error:
             problem = reason_in_log(scratch.path) or str(error)
             raise SparkError(f"the Java process of Spark did not start: {problem}") from error

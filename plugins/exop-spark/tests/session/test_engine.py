@@ -26,7 +26,7 @@ def test_the_checkpoints_of_a_lost_spark_are_there_for_the_next_one(monkeypatch)
     all_shares = _Shared()
     all_shares._engine = spark
     place = spark.checkpoint()
-    monkeypatch.setattr(engine, "_spark", lambda _: SimpleNamespace(master="local[2]", alive=True))
+    monkeypatch.setattr(engine, "_spark", lambda _: SimpleNamespace(master="local[2]", answers=lambda: True))
     assert all_shares.take("local[2]").engine is not spark
     assert place.is_dir()
     assert place.parent == shared().path
