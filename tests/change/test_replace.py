@@ -507,3 +507,31 @@ def test_a_slet_before_which_an_item_waits_is_not_replaced_by_one_that_pulls(pla
     platform.end("app")
     finish(platform, "app")
     whole(seen)
+
+
+def test_what_waits_for_a_slet_goes_along_when_its_successor_pulls_from_another_channel(platform):
+    """The port that pulls is new there, and does not know the queue in which the items of the other channel wait."""
+
+    @slet
+    def pulling(x: InputPort[int]) -> Iterator[int]:
+        yield from x
+
+    seen: list[int] = []
+    app = Application("app")
+    for name in ("s", "t"):  # two, so that a queue is inserted
+        app.add(name, count_to, to=50, out=app.channel("first", "direct") if name == "s" else "first")
+    app.add("c", writing(seen), x=app.add("b", plain, x="first"))
+    after = app.build()
+    platform.apply(after.suspend("s").suspend("t"))
+    runner = platform.deployment("app").components["b"].runner
+    runner.close()
+    changed(platform, "app", lambda mesh: mesh.resume("s").resume("t"))
+    eventually(lambda: all(platform.deployment("app").components[one].status == "ended" for one in "st"), "all waits")
+
+    def edited(mesh):
+        mesh = mesh.edited({}, {"second": ChannelSpec("second", "direct")})
+        return mesh.rewire("s", out="second").rewire("t", out="second").replace("b", pulling).rewire("b", x="second")
+
+    changed(platform, "app", edited)
+    finish(platform, "app")
+    assert sorted(seen) == sorted([*range(1, 51)] * 2)

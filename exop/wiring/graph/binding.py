@@ -377,13 +377,18 @@ class CatchUp:
             if merge.due_with([edge.name for edge in edges], over):
                 found.merges[name if graph.channels[name].buffered else ids.input_queue(name)] = merge
         there = {*(edge.queue(name) for name, edge in graph.fed), *map(ids.input_queue, graph.channels)}
-        # A port that pulls knows its earlier queues itself.
-        pushed = {edge.name: (name, edge) for name, edge in graph.fed if not edge.port.pulled}
+        fed = {edge.name: (name, edge) for name, edge in graph.fed}
         for queue_id, queue in deployment.inserted.items():
             port = queue_id.rpartition(" -> ")[2]
-            if queue_id not in there and port in pushed and isinstance(queue, QueueChannel) and queue.entries:
+            if queue_id in there or port not in fed or not isinstance(queue, QueueChannel) or not queue.entries:
+                continue
+            pulled = fed[port][1].component.pulled.get(fed[port][1].port.name)
+            if pulled is None or queue not in (
+                pulled.queue,
+                *pulled.earlier,
+            ):  # such a port goes on with its own queues
                 dropped = EndOfStream if port in continued else CONTROL
-                found.moved.append((queue, graph.queue_before(*pushed[port]), dropped))
+                found.moved.append((queue, graph.queue_before(*fed[port]), dropped))
         return found
 
     @property
