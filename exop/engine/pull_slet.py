@@ -21,7 +21,7 @@ from exop.engine.feed import Feed, completed
 from exop.engine.following import Following, follow
 from exop.engine.pull import EventTime, InputPosition, PullEngine, Punctuate, QueryProgress
 from exop.engine.trigger import BatchTrigger
-from exop.errors import EngineError, QueryError, QueryInterrupted
+from exop.errors import EngineError, PlanError, QueryError, QueryInterrupted
 from exop.model.items import EndOfStream, Punctuation, Reference
 from exop.model.slets.ports import OutputPort
 from exop.model.slets.slet import Slet, spec_of
@@ -221,6 +221,15 @@ class PullSlet(Slet):
             fresh = payload  # known since before a crash, but only now are the rows before it in the channel again
         if fresh is not None:
             self._give(port, fresh)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to change the settings of an open slet, which the engine has compiled."""
+        running = self.__dict__.get("engine") is not None and not self._closing
+        spec = type(self).__slet__
+        if running and spec is not None and name in spec.settings and value != getattr(self, name):
+            cure = "replace the slet to change it"
+            raise PlanError(f"{self._name}: {name!r} is compiled into the query that runs; {cure}")
+        super().__setattr__(name, value)
 
     @property
     def _name(self) -> str:
