@@ -366,7 +366,7 @@ def test_an_application_that_was_closed_is_finished_and_is_over_only_when_all_ha
     found = []
     deployment = Deployment(Mesh("one"))
     node = SimpleNamespace(name="one", patience=None)
-    one = SimpleNamespace(status=State.ACTIVE, driver=None, pullers=[], node=node, instance=None)
+    one = SimpleNamespace(status=State.ACTIVE, driver=None, pullers=[], node=node, instance=None, closed=False)
     deployment.over = lambda: found.append(one.status)
     for status, over, finished in (
         (State.ACTIVE, [], False),
@@ -384,7 +384,7 @@ def test_a_state_that_changes_while_its_component_is_replaced_is_not_that_of_the
     deployment, placing = Deployment(Mesh("one")), []
     node = SimpleNamespace(name="one", patience=None)
     old, new = (
-        SimpleNamespace(status=status, driver=None, pullers=[], node=node, instance=None)
+        SimpleNamespace(status=status, driver=None, pullers=[], node=node, instance=None, closed=False)
         for status in (State.ACTIVE, State.ENDED)
     )
 

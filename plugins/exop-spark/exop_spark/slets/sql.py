@@ -30,6 +30,7 @@ QUERY_SETTINGS: Final = (
     Setting("max_rows", int, 200_000),
     Setting("capacity", int, 500_000),
     Setting("close_windows_at_end", bool, True),
+    Setting("time_limit", float, 600.0),
     Setting("master", str, DEFAULT_MASTER),
     Setting("warm_up", int, 3),
     Setting("checkpoints", str, ""),
