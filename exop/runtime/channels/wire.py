@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from exop.runtime.channels.inbox import Inbox
@@ -59,6 +59,10 @@ class Undecoded:
     def slice(self, _: int, length: int) -> Undecoded:
         """Return the last events, with the same body."""
         return replace(self, num_rows=length)
+
+    def to_pylist(self) -> NoReturn:
+        """Refuse to become single items: called where a channel, and no port, would take them."""
+        raise ValueError("these events of a peer could not be decoded where they came in")
 
 
 def check_bounds(events: int, form: int, size: int) -> None:

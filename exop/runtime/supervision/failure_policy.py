@@ -307,8 +307,8 @@ def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Produce
             except _PASSING:
                 raise
             except BaseException as error:  # noqa: BLE001 (any exception of a channel, or of a property of an item)
-                if method == "push_batch" and channel.refuses_whole:  # it has taken no item: try each separately
-                    in_turn(made, to_items(payload))
+                if method == "push_batch" and channel.refuses_whole and not isinstance(payload, Undecoded):
+                    in_turn(made, to_items(payload))  # it has taken no item: try each separately
                 else:
                     refuse(method, payload, error)
 
@@ -332,13 +332,12 @@ def refused(
         facts = {"channel": channel.name, "item": item, "problem": error_text(error)}
         logger("exop.runtime").error("an item is dropped: a channel refuses it, and its producer was removed", **facts)
         return
-    items = to_items(payload) if method == "push_batch" else [payload]
+    items = to_items(payload) if method == "push_batch" and not isinstance(payload, Undecoded) else [payload]
     letter = items[0] if isinstance(items[0], DeadLetter) else None
     own = [one for one in found if letter is not None and (one[0].node.name, one[1]) == (letter.node, DEAD)]
     component, port = next((one for one in own or found if one[0].runner is driver), (own or found)[0])
     where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
-    omits = method != "control" and component.omits(items)
-    failed = [(port, one) for one in items]
+    omits, failed = method != "control" and component.omits(payload), [(port, one) for one in items]
     if leave_out(component, error, f"{where}, for the item {item}", failed, len(items), omits=omits):
         if driver is component.runner:
             _send_letters(component)
