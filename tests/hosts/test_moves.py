@@ -14,6 +14,7 @@ from exop.errors import PlanError
 from exop.hosts.moves.handing import Handing
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.dataflow.entry import InFlight, placeholder
+from exop.runtime.durable.durability import Durability
 from tests.change.tools import Sum, Tap, count_to, endless, grows, plain, summing, suspended, whole
 from tests.hosts.hosts_rig import at_rest
 from tests.hosts.moving import APP, Hosts, hosts
@@ -274,10 +275,13 @@ def test_an_exclusive_slet_closes_before_it_opens_elsewhere(
         if where != "nowhere":
             monkeypatch.setattr(Owning, "refused", where == "target")
             monkeypatch.setattr(Handing, "hand_over", fails if where == "source" else original)
+            taken = list[str]()
+            monkeypatch.setattr(Durability, "changed", lambda self, deployment: taken.append(deployment.name))
             with pytest.raises(PlanError, match="not here"):
                 there.move("h2", "b")
-            monkeypatch.undo()
             at_rest(*there.platforms.values())  # the change is undone
+            monkeypatch.undo()
+            assert not taken, "a checkpoint would wait for the end of the change, and the next change for that"
             grows(there.seen)
         there.move("h2", "b")
         grows(there.seen)

@@ -277,7 +277,8 @@ class Changes:
     def close(self, change: Change) -> None:
         """Close the components that a committed change has replaced, and take a checkpoint of the application."""
         change.close()
-        if self._running.deployed.get(change.name) is change.deployment:  # other changes may have followed
+        # Other changes may have followed. One that reopens a slet may run where no other checkpoint can be taken.
+        if change.plan and self._running.deployed.get(change.name) is change.deployment:
             self._running.checkpoints.changed(change.deployment)
 
     def _make(
