@@ -94,7 +94,7 @@ REPEATED = ("plain", "atomic")
 class Absent:
     """Hosts of which h2 has a table that a slet on h1 reads; h2 may be away."""
 
-    def __init__(self, there: Hosts, kind: str, durable: float | None, **connector: Any) -> None:
+    def __init__(self, there: Hosts, kind: str, durable: float | None, beside: str = "", **connector: Any) -> None:
         self.there, self.seen = there, there.seen
         RELEASED[0] = 0
         app = Application(APP)
@@ -102,8 +102,10 @@ class Absent:
             app.durable(every=durable)
         table = app.channel("table", "table", key="key", host="h2", connector=connector)
         app.on("h2").add("rows", rows, out=table)
-        read = app.add("reads", KINDS[kind], x=app.add("source", released), rates=table)
-        app.add("sink", there.sink, x=read)
+        source = app.add("source", released)
+        app.add("sink", there.sink, x=app.add("reads", KINDS[kind], x=source, rates=table))
+        if beside:
+            app.add("sink_too", there.sink_too, x=app.add("beside", KINDS[beside], x=source, rates=table))
         there.home.apply(app.build())
         eventually(lambda: there.platforms["h2"].deployment(APP).channels["table"].get("a"))
         self.reader = there.home.deployment(APP).channels["table.at.h2"]
@@ -143,10 +145,10 @@ class Absent:
 
 
 @contextmanager
-def absent(kind: str, tmp_path: Any = None, every: float | None = None, **connector: Any) -> Iterator[Absent]:
+def absent(kind: str, tmp_path: Any = None, every: float | None = None, **how: Any) -> Iterator[Absent]:
     """A slet of a kind that reads a table on another host."""
     with hosts("h1", "h2", slets=(released, *KINDS.values(), rows), state=tmp_path) as there:
-        yield Absent(there, kind, every, **connector)
+        yield Absent(there, kind, every, **how)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -193,6 +195,17 @@ def test_a_call_that_is_made_again_leaves_nothing(kind: str):
         with one.away():
             home.memento(APP, "source")
             home.apply(home.mesh(APP).replace("reads", KINDS[kind], tag=1))
+        one.goes_on()
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_call_makes_way_whatever_reads_beside_it(removed: bool):
+    """Another slet that the same driver runs, and whose calls cannot be made again, or that is gone, is not meant."""
+    with absent("atomic", beside="counts") as one:
+        if removed:
+            one.there.apply(lambda mesh: mesh.remove("beside").remove("sink_too"))
+        with one.away():
+            one.there.apply(lambda mesh: mesh.configure("sink", on_error="skip"))
         one.goes_on()
 
 

@@ -32,6 +32,7 @@ from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.dataflow.entry import Entry, fan_out
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.supervision.budget import current_call
+from exop.runtime.supervision.watchdog import current_node
 from exop.safe_repr import RAISED, error_text
 
 if TYPE_CHECKING:
@@ -253,14 +254,18 @@ class Reader(Channel):
         self.filled = False
         self.away = f"{self.channel!r} on {self.peer}: {problem}"
         self._call_later(call)
+        reading: list[Any] = []
         if (driver := current_driver()) is not None:
-            reading = [one for one in self.awaited.values() if driver in (one.driver, one.runner)]
+            # Of those that the driver runs: it may run further slets, and those that are gone are still among them.
+            run = [one for one in self.awaited.values() if driver in (one.driver, one.runner) and not one.left]
+            reading = [one for one in run if (one.application, one.node.name) == current_node()] or run
             nodes, again = [one.node.name for one in reading], all(one.can_call_again for one in reading)
             place = f"{' and '.join(nodes)} waits for {self.away}"
             ready = lambda: self._ready() or any(one.left for one in reading)  # noqa: E731
             driver.wait_inside(place, ready, nodes, again=again and bool(nodes))
         while not self._ready():
-            if (around := current_call()) is not None and around.abandoned:
+            abandoned = (around := current_call()) is not None and around.abandoned
+            if abandoned or any(one.left for one in reading):
                 raise problem
             self._closed.wait(PAUSE)
         if self._closed.is_set():
