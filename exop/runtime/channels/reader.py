@@ -253,7 +253,10 @@ class Reader(Channel):
         """
         self.filled = False
         self.away = f"{self.channel!r} on {self.peer}: {problem}"
-        self._call_later(call)
+        kind = self.kinds.get(self.reads)
+        # What changes the content is called once, by the slet: until then, a query that finds nothing.
+        changes = kind is not None and changes_content(kind, call[0])
+        self._call_later((QUERY, _written([["item is None", 0], {}])) if changes else call)
         reading: list[Any] = []
         if (driver := current_driver()) is not None:
             # Of those that the driver runs: it may run further slets, and those that are gone are still among them.
