@@ -209,6 +209,21 @@ def test_a_call_makes_way_whatever_reads_beside_it(removed: bool):
         one.goes_on()
 
 
+def test_a_change_that_would_lose_the_item_that_waits_names_the_host():
+    """It is made when the host answers."""
+    with absent("atomic") as one:
+        home = one.there.home
+        pulls = home.mesh(APP).replace("reads", Pulls)
+        with (
+            one.away(),
+            pytest.raises(PlanError, match=r"in front of reads.x \(reads waits for 'table' on h2: no platform answers"),
+        ):
+            home.apply(pulls)
+        one.goes_on()
+        home.apply(home.mesh(APP).replace("reads", Pulls))
+        one.goes_on()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_application_ends_while_a_slet_waits_for_an_absent_host(kind: str):
     """Also its drivers."""
