@@ -260,7 +260,7 @@ class Reader(Channel):
         reading: list[Any] = []
         if (driver := current_driver()) is not None:
             # Of those that the driver runs: it may run further slets, and those that are gone are still among them.
-            run = [one for one in self.awaited.values() if driver in (one.driver, one.runner) and not one.left]
+            run = [one for one in self.awaited.values() if driver in (one.driver, one.pusher) and not one.left]
             reading = [one for one in run if (one.application, one.node.name) == current_node()] or run
             nodes, again = [one.node.name for one in reading], all(one.can_call_again for one in reading)
             place = f"{' and '.join(nodes)} waits for {self.away}"

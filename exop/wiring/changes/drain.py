@@ -189,7 +189,10 @@ class Drain:
         *leaves* for another host goes along.
         """
         before, after = self.region.before.graph, self.region.after.graph
-        sharing, reasons = {edge.name for edges in self.region.regrouped.values() for edge in edges}, dict[Driver, str]()
+        sharing, reasons = (
+            {edge.name for edges in self.region.regrouped.values() for edge in edges},
+            dict[Driver, str](),
+        )
         for driver, work in self.pause.deployment.inlets.waiting(self.pause.drivers):
             told = driver.held_by or driver.name
             why = reasons.setdefault(driver, told if work.wait is None else work.wait.where)
