@@ -267,8 +267,7 @@ class Driver:
             self.waits_at = None
             self.inlets.kept_out.discard(self)
             return False
-        # A change may replace the list meanwhile: a worker that waits is parked for it.
-        while (places := self.overfilled) and not places[0].keeps_out(self):
+        while (places := self.overfilled) and not places[0].keeps_out(self):  # a change may replace the list
             del places[0]
         return bool(self.overfilled)
 

@@ -189,13 +189,10 @@ class Drain:
         *leaves* for another host goes along.
         """
         before, after = self.region.before.graph, self.region.after.graph
-        sharing, reasons = (
-            {edge.name for edges in self.region.regrouped.values() for edge in edges},
-            dict[Driver, str](),
-        )
+        sharing = {edge.name for edges in self.region.regrouped.values() for edge in edges}
+        reasons = dict[Driver, str]()
         for driver, work in self.pause.deployment.inlets.waiting(self.pause.drivers):
-            told = driver.held_by or driver.name
-            why = reasons.setdefault(driver, told if work.wait is None else work.wait.where)
+            why = reasons.setdefault(driver, work.wait.where if work.wait else driver.held_by or driver.name)
             channel, port = ids.channel_of_endpoint(work.entry.endpoint), ids.port_of_endpoint(work.entry.endpoint)
             node, end = node_at(port, before.nodes)
             if channel and port:  # a window; its port may leave the channel only with its slet
@@ -211,8 +208,8 @@ class Drain:
                 lost |= one is not None and one.spec.ports[end].direction == "in" and not one.blocked
                 if now is not None and now.pulled:  # it takes from its queue
                     raise PlanError(
-                        f"an item waits in front of {work.entry.endpoint} ({why}), and the successor of {node} pulls its "
-                        f"items from a queue; repair or resume {node} first, in a change of its own, and replace it then"
+                        f"an item waits in front of {port} ({why}), and the successor of {node} pulls its items from "
+                        f"a queue; repair or resume {node} first, in a change of its own, and replace it then"
                     )
             if port in sharing:
                 raise PlanError(

@@ -275,10 +275,9 @@ class Changes:
             add_note(error, f"{name} was closed for its successor, and {told}")
 
     def close(self, change: Change) -> None:
-        """Close the components that a committed change has replaced, and take a checkpoint of the application."""
+        """Close the components that a committed change has replaced, and take a checkpoint if another mesh runs."""
         change.close()
-        # Other changes may have followed. One that reopens a slet may run where no other checkpoint can be taken.
-        if change.plan and self._running.deployed.get(change.name) is change.deployment:
+        if change.plan and self._running.deployed.get(change.name) is change.deployment:  # others may have followed
             self._running.checkpoints.changed(change.deployment)
 
     def _make(
