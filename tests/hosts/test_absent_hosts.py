@@ -225,6 +225,8 @@ def test_a_call_makes_way_whatever_reads_beside_it(removed: bool):
         with one.away():
             one.there.apply(lambda mesh: mesh.configure("sink", on_error="skip"))
         one.goes_on()
+        one.there.apply(lambda mesh: mesh.replace("reads", Atomic, tag=1))
+        assert [*one.reader.awaited] == ["reads.rates", "beside.rates"][: 2 - removed], "one that is gone is kept"
 
 
 def test_a_change_that_would_lose_the_item_that_waits_names_the_host():
