@@ -381,7 +381,7 @@ class Home:
             del self.pending[number]
         if not ended.commit:
             told = "; ".join(why if host == self.name else f"{host}: {why}" for host, why in ended.reasons.items())
-            raise PlanError(f"{told}; nothing was changed on any host, and everything runs on as before")
+            raise PlanError(f"{told}; nothing was changed on any host, and everything runs on as before; see `exop ps`")
         with self.news:
             self.news.wait_for(lambda: not found.changing, patience)
 

@@ -11,7 +11,8 @@ from bench.interrupts import interrupted_changes
 from exop import Memento, Slet, input_port, slet
 from exop.runtime.deployment import OPENERS
 from exop.runtime.supervision import interrupts
-from tests.change.tools import chain, changed, count_to, end, endless, finish, grows, whole, writing
+from tests.change.owning import Ports, Serving, owner
+from tests.change.tools import chain, changed, count_to, end, endless, finish, grows, stream, whole, writing
 from tests.rig import PATIENCE, Gate, eventually
 
 
@@ -135,6 +136,24 @@ def test_while_an_application_is_opened(platform, monkeypatch):
         platform.apply(chain("app", endless, Opening, writing([])).build())
     eventually(lambda: closed == [True])  # the call may have been given up just before it returned
     assert platform.applications() == []
+
+
+def test_while_a_slet_that_closes_its_predecessor_opens(platform):
+    """It fails, and the old one is opened again in spite of the interrupt, which was for the change."""
+    ports = Ports()
+    old = owner(ports, Serving, "Old", exclusive=True)
+
+    class Refused(owner(ports, Serving, "New", exclusive=True), name="refused"):
+        def __enter__(self) -> Any:
+            interrupt()
+            raise OSError("refused")
+
+    with stream(platform, old) as seen:
+        grows(seen)
+        with pytest.raises(KeyboardInterrupt):
+            changed(platform, "app", lambda mesh: mesh.replace("b", Refused))
+        grows(seen)
+    assert ports.log[:3] == ["open Old 80", "close Old 80", "open Old 80"]
 
 
 def test_while_slets_take_long_to_open(platform):

@@ -14,6 +14,8 @@ from exop.errors import PlanError
 from exop.hosts.moves.handing import Handing
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.dataflow.entry import InFlight, placeholder
+from exop.runtime.durable.durability import Durability
+from tests.change.owning import Ports, Serving, owner
 from tests.change.tools import Sum, Tap, count_to, endless, grows, plain, summing, suspended, whole
 from tests.hosts.hosts_rig import at_rest
 from tests.hosts.moving import APP, Hosts, hosts
@@ -274,10 +276,13 @@ def test_an_exclusive_slet_closes_before_it_opens_elsewhere(
         if where != "nowhere":
             monkeypatch.setattr(Owning, "refused", where == "target")
             monkeypatch.setattr(Handing, "hand_over", fails if where == "source" else original)
+            taken = list[str]()
+            monkeypatch.setattr(Durability, "changed", lambda self, deployment: taken.append(deployment.name))
             with pytest.raises(PlanError, match="not here"):
                 there.move("h2", "b")
-            monkeypatch.undo()
             at_rest(*there.platforms.values())  # the change is undone
+            monkeypatch.undo()
+            assert not taken, "a checkpoint would wait for the end of the change, and the next change for that"
             grows(there.seen)
         there.move("h2", "b")
         grows(there.seen)
@@ -285,6 +290,26 @@ def test_an_exclusive_slet_closes_before_it_opens_elsewhere(
         grows(there.seen)
         whole([*there.seen])
     assert Owning.log.count("open") == 3 + (where != "nowhere")
+
+
+def test_an_exclusive_slet_that_opens_at_neither_host_is_shown_and_resumed():
+    """The error names the command that shows it: the slet has failed where it was, and `resume` opens it."""
+    ports = Ports()
+    one = owner(ports, Serving, "Old", exclusive=True)
+    with hosts("h1", "h2", slets=(one,)) as there:
+        there.home.apply(there.line(endless, one))
+        there.move("h2", "b")
+        grows(there.seen)
+        ports.refused = {"Old"}
+        with pytest.raises(PlanError, match="runs on as before; see `exop ps`"):
+            there.move("h1", "b")
+        at_rest(*there.platforms.values())
+        facts = there.home.status(APP)["hosts"]["h2"]["nodes"]["b"]
+        assert (facts["state"], "Old is refused" in facts["error"]) == ("failed", True)
+        ports.refused.clear()
+        there.home.resume(APP, "b")
+        grows(there.seen)
+        whole([*there.seen])
 
 
 def test_a_target_that_dies_in_the_middle_leaves_the_slet_where_it_was(monkeypatch: pytest.MonkeyPatch):

@@ -170,3 +170,23 @@ def test_the_folder_of_another_log_is_refused(tmp_path: Path):
         with pytest.raises(PlanError, match="there is another log in .*at; move this folder away, unless a platform"):
             one.move("h2")
         one.check()
+
+
+def test_a_platform_without_a_state_directory_takes_no_log_from_disk_until_it_has_one(tmp_path: Path):
+    """The cure of the refusal: the platform is started with a state directory, and the same change is made."""
+    with hosts("h1", slets=(released,), state=tmp_path) as there:
+        one = Logged(there, tmp_path, "log", None, {})
+        there._state = None
+        with there.platform("h2") as bare:
+            there.platforms["h2"] = bare
+            there.connect()
+            eventually(lambda: there.home.remoting.peers["h2"].connected)
+            with pytest.raises(PlanError, match="without a state directory; start that with --state"):
+                one.move("h2")
+            one.check()
+        there._state = tmp_path
+        with there.platform("h2") as filed:
+            there.platforms["h2"] = filed
+            eventually(lambda: there.home.remoting.peers["h2"].connected)
+            one.move("h2")
+            assert one.files("h2")

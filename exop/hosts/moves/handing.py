@@ -88,8 +88,7 @@ class Handing:
                 self.ahead.copy_log(transfer.contents[name], deployment.channels[name].logs)
                 continue
             if folder is not None:
-                given = "path" in self.change.plan.after.channels[name].settings
-                if given and any(folder.glob("**/*.log")):
+                if "path" in self.change.plan.after.channels[name].settings and any(folder.glob("**/*.log")):
                     cure = "move this folder away, unless a platform uses it"
                     raise PlanError(f"there is another log in {folder}; {cure}")
                 self._copies.append(folder)

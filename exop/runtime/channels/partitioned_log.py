@@ -80,11 +80,8 @@ class PartitionedLogChannel(LoggingChannel):
                 part.open()
                 undo.callback(part.close)
             undo.pop_all()
-        self.logs = {
-            f"{home.name}/{place}": log
-            for part, home in zip(self._parts, homes, strict=True)
-            for place, log in part.logs.items()
-        }
+        parts = zip(self._parts, homes, strict=True)
+        self.logs = {f"{home.name}/": log for part, home in parts for log in part.logs.values()}
 
     def native(self, engine: str) -> Mapping[str, Any] | None:
         """Return the folder of each partition, which Spark's tasks read; `None` for a log in memory."""

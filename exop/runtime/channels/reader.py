@@ -32,6 +32,7 @@ from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.dataflow.entry import Entry, fan_out
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.supervision.budget import current_call
+from exop.runtime.supervision.watchdog import current_node
 from exop.safe_repr import RAISED, error_text
 
 if TYPE_CHECKING:
@@ -219,8 +220,7 @@ class Reader(Channel):
 
     def read(self, port: str) -> list[Any]:
         """Return the content."""
-        found: list[Any] = self._remote._read("items", (), {})
-        return found
+        return [*self._remote._read("items", (), {})]
 
     def __getattr__(self, name: str) -> Any:
         """Return a method of the kind, or the value of a property."""
@@ -250,33 +250,33 @@ class Reader(Channel):
             CutShort: the driver has to park.
             ExopError: *problem*, since nothing waits any more: the channel is closed, or the call of the slet given up.
         """
-        self.filled = False
+        self.filled, self._problem = False, str(problem)
         self.away = f"{self.channel!r} on {self.peer}: {problem}"
-        self._call_later(call)
+        # What changes the content is called once, by the slet: until then, a query that finds nothing.
+        changes = (kind := self.kinds.get(self.reads)) is None or changes_content(kind, call[0])
+        self._call_later((QUERY, _written([["item is None", 0], {}])) if changes else call)
+        reading: list[Any] = []
+
+        def over() -> bool:
+            return not self.away or self._closed.is_set() or any(one.left for one in reading)
+
         if (driver := current_driver()) is not None:
-            reading = [one for one in self.awaited.values() if driver in (one.driver, one.runner)]
+            # Of those that the driver runs: it may run further slets, and those that are gone are still among them.
+            run = [one for one in self.awaited.values() if driver in (one.driver, one.pusher) and not one.left]
+            reading += [one for one in run if (one.application, one.node.name) == current_node()] or run
             nodes, again = [one.node.name for one in reading], all(one.can_call_again for one in reading)
-            place = f"{' and '.join(nodes)} waits for {self.away}"
-            ready = lambda: self._ready() or any(one.left for one in reading)  # noqa: E731
-            driver.wait_inside(place, ready, nodes, again=again and bool(nodes))
-        while not self._ready():
+            driver.wait_inside(f"{' and '.join(nodes)} waits for {self.away}", over, nodes, again=again and bool(nodes))
+        while not over():
             if (around := current_call()) is not None and around.abandoned:
                 raise problem
             self._closed.wait(PAUSE)
-        if self._closed.is_set():
+        if self._closed.is_set() or any(one.left for one in reading):
             raise problem
-
-    def _ready(self) -> bool:
-        return not self.away or self._closed.is_set()
 
     def _fetched(self, call: tuple[str, bytes]) -> bytes:
         """Call the peer."""
         place = {"application": self.application, "channel": self.channel}
-        try:
-            found: bytes = self.call_peer(self.peer, "call_channel", **place, method=call[0], arguments=call[1])
-        except _AWAY as problem:
-            self._problem = str(problem)
-            raise
+        found: bytes = self.call_peer(self.peer, "call_channel", **place, method=call[0], arguments=call[1])
         self._problem, self._read_at, self._reads = "", time.monotonic(), self._reads + 1
         if self._last is not None:
             with self._lock:

@@ -267,8 +267,8 @@ class Driver:
             self.waits_at = None
             self.inlets.kept_out.discard(self)
             return False
-        while self.overfilled and not self.overfilled[0].keeps_out(self):
-            del self.overfilled[0]
+        while (places := self.overfilled) and not places[0].keeps_out(self):  # a change may replace the list
+            del places[0]
         return bool(self.overfilled)
 
     def _wait_shut(self) -> None:

@@ -190,7 +190,9 @@ class Drain:
         """
         before, after = self.region.before.graph, self.region.after.graph
         sharing = {edge.name for edges in self.region.regrouped.values() for edge in edges}
+        reasons = dict[Driver, str]()
         for driver, work in self.pause.deployment.inlets.waiting(self.pause.drivers):
+            why = reasons.setdefault(driver, work.wait.where if work.wait else driver.held_by or driver.name)
             channel, port = ids.channel_of_endpoint(work.entry.endpoint), ids.port_of_endpoint(work.entry.endpoint)
             node, end = node_at(port, before.nodes)
             if channel and port:  # a window; its port may leave the channel only with its slet
@@ -206,18 +208,18 @@ class Drain:
                 lost |= one is not None and one.spec.ports[end].direction == "in" and not one.blocked
                 if now is not None and now.pulled:  # it takes from its queue
                     raise PlanError(
-                        f"an item waits in front of {work.entry.endpoint}, and the successor of {node} pulls its items "
-                        f"from a queue; repair or resume {node} first, in a change of its own, and replace it then"
+                        f"an item waits in front of {port} ({why}), and the successor of {node} pulls its items from "
+                        f"a queue; repair or resume {node} first, in a change of its own, and replace it then"
                     )
             if port in sharing:
                 raise PlanError(
                     f"an item waits in front of {port}, and partitions of {node} move to other slets of its group "
-                    f"({driver.held_by or driver.name}); repair or resume that first"
+                    f"({why}); repair or resume that first"
                 )
             if lost and not leaves(work.entry.endpoint):
                 raise PlanError(
                     f"an item is on its way to {work.entry.endpoint}, which would be removed, and cannot go on "
-                    f"({driver.held_by or driver.name}); repair or resume that first"
+                    f"({why}); repair or resume that first"
                 )
 
     def check_engine_ports(self, successors: Mapping[str, Component]) -> None:

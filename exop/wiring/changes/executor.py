@@ -27,7 +27,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import PATIENCE
-from exop.runtime.supervision.interrupts import held
+from exop.runtime.supervision.interrupts import Request, delegated, held
 from exop.safe_repr import add_note, error_text
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.conditional_updates import renewed
@@ -265,8 +265,8 @@ class Changes:
         change.abort(error)
         for old in (one for one in change.closed if one.status is State.FAILED):
             name, told = f"{change.name}.{old.node.name}", "is open again, with its state"
-            try:
-                self.reopen(change.deployment, old, change.timeout)
+            try:  # also after an interrupt, which was for the change
+                delegated(partial(self.reopen, change.deployment, old, change.timeout), Request())()
             except Exception as failure:  # noqa: BLE001 (whatever it is, the slet waits for a repair)
                 old.failed(failure)
                 cure = f"mend that and open it: `exop resume {name}` (platform.resume), or replace it"
@@ -275,9 +275,9 @@ class Changes:
             add_note(error, f"{name} was closed for its successor, and {told}")
 
     def close(self, change: Change) -> None:
-        """Close the components that a committed change has replaced, and take a checkpoint of the application."""
+        """Close the components that a committed change has replaced, and take a checkpoint if another mesh runs."""
         change.close()
-        if self._running.deployed.get(change.name) is change.deployment:  # other changes may have followed
+        if change.plan and self._running.deployed.get(change.name) is change.deployment:  # others may have followed
             self._running.checkpoints.changed(change.deployment)
 
     def _make(

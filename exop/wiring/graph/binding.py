@@ -293,6 +293,7 @@ class Compiler:
         if channel.pull_mode == "read":
             port.connect(channel, None)
             if not channel.filled or channel.away is not None:
+                channel.awaited = {name: one for name, one in channel.awaited.items() if not one.left}
                 channel.awaited[edge.name] = edge.component
             return None
         before = self.graph.queue_before(name, edge)

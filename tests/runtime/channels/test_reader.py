@@ -229,6 +229,18 @@ def test_a_read_waits_for_a_lost_peer():
                 reading.result(PATIENCE)
 
 
+def test_a_call_that_changes_the_content_is_made_once_when_the_peer_is_back():
+    """What finds out that the peer is back only reads, so that the result is that of the one call."""
+    channel = table()
+    with reader(channel) as (found, peer), ThreadPoolExecutor() as pool:
+        peer["reached"] = False
+        deleted = pool.submit(found.delete, "a")
+        eventually(lambda: found.away)
+        peer["reached"] = True
+        assert deleted.result(PATIENCE) is True
+        assert found.read("port") == [Car("b", 2), Car("c", 2)]
+
+
 def test_a_call_that_is_given_up_waits_for_no_peer():
     """The limit of opening a slet that reads ends the wait."""
     owner = Owner("app", "node", "app/node")

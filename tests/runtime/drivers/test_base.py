@@ -384,3 +384,20 @@ def test_a_driver_that_is_prompted_while_it_leaves_comes_back_behind_its_former_
     finished(driver)
     assert found == [(False, False)]
     assert driver.left
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_change_replaces_the_places_that_a_parked_driver_looks_at(stays):
+    """Another thread may replace them while the driver asks whether there is room: it then looks at the new ones."""
+    driver, asked = Driver("test"), []
+
+    class Place:
+        def keeps_out(self, driver):
+            asked.append(self)
+            if len(asked) == 1:
+                driver.overfilled = [self] if stays else []
+            return False
+
+    driver.overfill(Place())
+    driver.stand_by()
+    assert (len(asked), driver.overfilled) == (1 + stays, [])
