@@ -331,7 +331,7 @@ def test_a_change_of_the_time_out_is_no_replacement(platform):
 class Buffering:
     """As much of a component as visibility looks at: how far it has come, and how often it was made visible."""
 
-    id, status = "app/sink#1", State.ACTIVE
+    id, status, closed = "app/sink#1", State.ACTIVE, False
     name = "app.sink"
 
     def __init__(self) -> None:
