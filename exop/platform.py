@@ -384,10 +384,11 @@ class Platform(Management[Plan]):
             if problem is None:
                 problem = ComponentFailed(node=stored.name, phase="being started again", problem=error_text(error))
                 problem.__cause__ = error
-            with suppress(StateError):  # already active, unless the failed deployment has changed that
-                store.set_active(stored.name, active=True)
             self._applications.lost[stored.name] = problem
         finally:
+            if stored.name not in self.restarted:  # the failed or interrupted deployment may have changed that
+                with suppress(StateError):
+                    store.set_active(stored.name, active=True)
             self.components.opening.pop(stored.name, None)
 
     def _start_again(self, application: str) -> None:

@@ -419,10 +419,10 @@ class PullSlet(Slet):
         if batch <= self._progress.batch:
             return True
         leaving: list[Leaving] = [(self.out, one) for one in results]
+        self._trigger.began = inf  # what is sent already may wait for room
         try:
             with self._sending:
                 self._check()
-                self._trigger.began = inf
                 for feed in self.feeds.values():
                     feed.put_out()
                 due, complete = self._due_punctuation(watermark)

@@ -24,8 +24,6 @@ class BatchTrigger:
     Attributes:
         leader: That feed.
         began: When the engine has begun to compute the batch in progress; infinite while it polls, or sends results.
-        poll_again: Whether the next poll returns at once, also without rows: after each poll, engines check whether the
-            watermark has moved, and close windows.
         interval: The minimum number of seconds between the beginnings of two batches.
         boundary: A punctuation that reaches the next multiple of this stream time begins a batch at once.
         enough: The number of waiting rows of one input that begins a batch at once.

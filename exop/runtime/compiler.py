@@ -293,6 +293,8 @@ def decoded(component: Component, port: PortSpec, batch: Undecoded) -> Any | Non
         else:
             where = f"in front of {component.node.name}.{port.name}"
             leave_out(component, problem, where, [(port.name, batch)], batch.num_rows, omits=True)
+            if component.aside is not None and (driver := current_driver()) is not None:  # here, a push cannot unwind
+                driver.inlets.post([InFlight(*step) for step in component.aside.unsent()])
         return None
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,9 @@ def test_while_an_engine_opens(command, number, code, tmp_path):
     if "state" in command:  # what runs there is started again
         with Platform(state="state", control=False) as platform:
             platform.load("slow")
-            platform.apply(sys.modules["slow"].slow().build())
+            platform.apply(mesh := sys.modules["slow"].slow().build())
+            if command[0] == "serve":  # another one, which begins anew after it
+                platform.apply(replace(mesh, name="slower", durable=None))
             eventually(lambda: platform.deployment("slow").components["numbers"].state.number > 100)
     Path("closed").touch()
     with running(*command) as process:
@@ -148,7 +151,7 @@ def test_while_an_engine_opens(command, number, code, tmp_path):
     if "state" in command:  # stored as before, it is started again by the next platform
         Path("closed").unlink()
         with Platform(state="state", control=False) as platform:
-            assert platform.applications() == ["slow"]
+            assert platform.applications() == ["slow", "slower"][: 1 + (command[0] == "serve")]
             assert not platform.failed_to_restart
             assert platform.deployment("slow").components["numbers"].state.number > 100, "from its checkpoint"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Self
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pyarrow as pa
 import pytest
@@ -189,13 +189,15 @@ def test_a_batch_that_hangs_fails_and_is_computed_again_after_the_cure(cure, obe
 
 
 def test_a_batch_that_waits_for_room_downstream_is_not_interrupted():
-    """Only what the engine computes counts, not the delivery of its results."""
-    out, began = Mock(), []
+    """Only what the engine computes counts, not the delivery of its results, nor of what was sent before them."""
+    out, began, turn = Mock(), [], MagicMock()
     with Query(out=out, tie=Tie(), time_limit=60.0) as slet:
+        slet._sending = turn
+        turn.__enter__.side_effect = lambda *_: began.append(slet._trigger.began)
         out.push_batch.side_effect = lambda _: began.append(slet._trigger.began)
         slet.rows(pa.RecordBatch.from_pydict({"value": [1]}, ROWS))
-        eventually(lambda: began)
-        assert began == [inf]
+        eventually(lambda: len(began) == 2)
+        assert began == [inf, inf]
 
 
 def test_the_time_of_a_batch_begins_when_the_engine_has_its_end_and_ends_with_the_next_poll():

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from exop import Application, Batch, InputPort, Platform, Slet, hookimpl, input_port, slet
+from exop import Application, Batch, DeadLetter, InputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import PlanError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
@@ -77,6 +77,12 @@ def batches(item: Batch[int | Thing]) -> None:
     SEEN.extend(item)
 
 
+@slet
+def letters_too(letter: DeadLetter) -> None:
+    """Take what is set aside."""
+    SEEN.append(letter)
+
+
 class Pulls(Slet):
     """Takes numbers by itself."""
 
@@ -101,7 +107,8 @@ class Offered:
     """The slets."""
 
     def __init__(self, *others: Any) -> None:
-        self._slets = {one.__name__: one for one in (numbers, texts, keeps, keeps_too, batches, Pulls, Shares, *others)}
+        own = (numbers, texts, keeps, keeps_too, letters_too, batches, Pulls, Shares)
+        self._slets = {one.__name__: one for one in (*own, *others)}
 
     @hookimpl
     def register_slets(self) -> list[Any]:
@@ -145,9 +152,12 @@ def sends(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Event], Event]) -> N
 def mesh(slet: Any, host: str, *names: str, **how: Any) -> Mesh:
     """Numbers on a, taken by the slet on b, past a channel on one of the hosts."""
     app = Application("app")
+    dead = app.channel("dead") if how.pop("dead", False) else None
     app.add("numbers", numbers, out=(items := app.channel("items", "queue", host=host, **how)))
     for name in names or ("sink",):
-        app.on("b").add(name, slet, item=items, group="both" if names else None)
+        app.on("b").add(name, slet, item=items, group="both" if names else None, dead_letters=dead)
+    if dead is not None:
+        app.on("b").add("letters", letters_too, letter=dead)
     return app.build()
 
 
@@ -192,6 +202,16 @@ def test_items_of_a_class_that_is_loaded_later(monkeypatch: pytest.MonkeyPatch, 
         eventually(lambda: len(SEEN) == UPTO, "the others")
         assert sorted(one.real for one in SEEN) == [*range(UPTO)]
         assert letters(b) == []
+
+
+@pytest.mark.parametrize(("slet", "names", "how"), [(Pulls, (), {}), (Shares, ("sink", "mate"), {"by": "real"})])
+def test_what_is_set_aside_goes_to_the_channel_for_it(monkeypatch: pytest.MonkeyPatch, slet: Any, names: Any, how: Any):
+    """At once, as behind any other port, and not when the stream ends, which it may never do."""
+    sends(monkeypatch, absent)
+    with pair() as (a, _):
+        a.apply(mesh(slet, "a", *names, dead=True, **how))
+        eventually(lambda: len(SEEN) == UPTO, "the letters")
+        assert sum(isinstance(one, DeadLetter) for one in SEEN) == len(BAD)
 
 
 @pytest.mark.parametrize("way", ["port", "channel"])

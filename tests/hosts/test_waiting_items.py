@@ -288,3 +288,28 @@ def test_an_acknowledgement_meanwhile_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Inbox, "_acknowledged", property(lambda self: self._next))
     with pytest.raises(PlanError, match="are lost"):
         moved_while_events_arrive(monkeypatch, lambda inbox, outbox, number: outbox._done >= number)
+
+
+def test_acknowledgements_go_on_after_an_aborted_move_that_has_read_some_events(monkeypatch: pytest.MonkeyPatch):
+    """Also if the events of the next connector could not be read."""
+    half = Handing._half
+
+    def failing(self: Handing, kind: str, name: str) -> list[Any]:
+        found = half(self, kind, name)
+        if kind == "received":
+            raise PlanError("the next one has no events")
+        return found
+
+    monkeypatch.setattr(Handing, "_half", failing)
+    with hosts("h1", "h2") as there:
+        app = Application(APP)
+        app.add("a", endless, out=(out := app.channel("as", connector={"ack": "received"})))
+        app.on("h2").add("sink", there.sink, x=out)
+        there.home.apply(app.build())
+        grows(there.seen)
+        with pytest.raises(PlanError, match="the next one has no events"):
+            there.move("h1", "sink")
+        outbox: Any = there.home.deployment(APP).channels["as.to.h2"]
+        known = outbox._done
+        eventually(lambda: outbox._done > known + 100, "acknowledgements")
+        whole([*there.seen])

@@ -293,17 +293,13 @@ class Session:
     def end(self) -> None:
         """End the sources, process the items in flight, and remove the application."""
         self.view.close()
-        if (application := self.development.application) in self.platform.applications():
-            self.platform.end(application)
-            deadline = time.monotonic() + PATIENCE
+        if (name := self.development.application) in self.platform.applications():
+            self.platform.end(name)
+            until = time.monotonic() + PATIENCE
             with suppress(ExopError):  # a slet has failed, or the application was removed
-                while (
-                    self.stopping.count < 2
-                    and time.monotonic() < deadline
-                    and not self.platform.wait(application, TICK)
-                ):
+                while self.stopping.count < 2 and time.monotonic() < until and not self.platform.wait(name, TICK):
                     pass
-            self.platform.remove(application)
+            self.platform.remove(name)
         self.development.close()
 
 

@@ -129,8 +129,8 @@ class Handing:
 
     def go_on(self) -> None:
         """Let the inboxes that stay go on when the change is made or undone."""
-        for _, name in self._halves:
-            if isinstance(channel := self.change.deployment.channels.get(name), Inbox):
+        for channel in self.change.deployment.channels.values():  # some may have been read before a failure
+            if isinstance(channel, Inbox):
                 channel.go_on()
 
     def take_over(self, handed: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any, TypeVar, Union
 
 from exop.errors import suggest
@@ -246,8 +247,9 @@ def _schema_mismatch(source: Type, target: Type) -> Mismatch | None:
 
 def takes_class(wanted: Type, kind: type) -> bool:
     """Whether an instance of a class may be of a type, as far as the class tells that."""
-    known = [type_of(one) for one in kind.__mro__[:-1]]  # of a type that another platform describes, the name is known
-    pairs = ((base, one.bare) for one in wanted.members for base in known)
+    numbers = [one for one, abstract in ((int, Integral), (float, Real)) if issubclass(kind, abstract)]  # of numpy, too
+    known = map(type_of, (*kind.__mro__[:-1], *numbers))  # of a type that another platform describes, the name is known
+    pairs = ((base, one.bare) for base in known for one in wanted.members)
     return any(one.kind == "choice" or find_mismatch(base, one) is None for base, one in pairs)
 
 

@@ -331,7 +331,8 @@ class BodyReader:
 
 
 def _unfit(problem: str) -> StoredStateError:
-    return StoredStateError(what="an item", problem=problem, cure="replace the slet by one that takes it")
+    cure = "replace the slet by one that takes it, or the sender by one whose annotation names it"
+    return StoredStateError(what="an item", problem=problem, cure=cure)
 
 
 def _single(frame: Frame, body: bytes) -> list[Undecoded]:

@@ -163,7 +163,7 @@ class DeadLetters(list[FailedItem]):
     def add(self, letter: FailedItem, most: int) -> None:
         """Add a dead letter; if there are more than *most*, or too many bytes that a peer has sent, drop the oldest."""
         self.append(letter)
-        while len(self) > most or self.undecoded > UNDECODED:
+        while len(self) > most or (isinstance(letter.item, Undecoded) and self.undecoded > UNDECODED):
             self.pop(0)
             self.dropped += 1
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Protoc
 import numpy as np
 import pytest
 
-from exop.model.types.assignable import bind, find_mismatch, missing_field, substitute, value_mismatch
+from exop.model.types.assignable import bind, find_mismatch, missing_field, substitute, takes_class, value_mismatch
 from exop.model.types.description import type_of
 
 T = TypeVar("T")
@@ -239,3 +239,25 @@ def test_a_value_is_of_a_type(value, wanted, problem):
     """The check is as gradual as that of types, and the error names the element."""
     found = value_mismatch(value, wanted, "x") or ""
     assert found.startswith(problem) if problem else not found
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "fits"),
+    [
+        (np.int64(1), int, True),
+        (np.int64(1), float | None, True),
+        (np.float32(1), float, True),
+        (np.float32(1), int, False),
+        (np.int64(1), str, False),
+        ("a", int | float, False),
+        (1, Metres, True),
+        (None, int | None, True),
+        (Car(), Vehicle, True),
+        (Vehicle(), Car, False),
+        ("c", Literal["a"], True),
+        ([1], list[str], True),
+    ],
+)
+def test_an_instance_of_a_class_may_be_of_a_type(value, wanted, fits):
+    """As far as the class tells it; the numbers of numpy compute like those of Python."""
+    assert takes_class(type_of(wanted), type(value)) is fits

@@ -276,6 +276,8 @@ class Run(PullEngine):
         with self._engine.building(session):
             made = query(**frames)
         if not hasattr(type(made), "isStreaming"):  # of the class: on an instance, Spark would be asked
+            for started in session.streams.active:
+                started.stop()
             detail = (
                 f"the function returns a {type(made).__name__}; return the DataFrame itself, without `writeStream`: "
                 f"its rows leave by `out`, for example to a sink slet"

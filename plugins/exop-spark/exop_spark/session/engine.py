@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: The beginnings of the names of the operators that keep state, in a logical plan.
 _STATEFUL: Final = ("Aggregate", "Distinct", "Deduplicate", "GlobalLimit", "FlatMapGroups", "TransformWithState")
-#: Seconds for which the end of the process waits for a start of Spark whose Java process is killed.
+#: Seconds for which the end of the process waits for an answer of Java, or for a start of Spark that is given up.
 _ENDING: Final = 5.0
 #: Those whose state depends on the watermark of each batch also if no row is late.
 _BY_BATCH: Final = ("DeduplicateWithinWatermark", "FlatMapGroups", "TransformWithState")
@@ -279,7 +279,7 @@ class _Shared:
             if not self._lock.acquire(timeout=_ENDING):
                 return
         try:
-            java_answers()
+            java_answers(_ENDING)
             self.drop()
         finally:
             self._lock.release()

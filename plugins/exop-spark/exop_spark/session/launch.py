@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import re
 import socket
@@ -30,7 +31,7 @@ _ERROR: Final = re.compile(r"^.*(Error|Exception|Invalid|Unrecognized)\b", re.MU
 #: An error in the log for want of memory.
 _MEMORY: Final = re.compile(r"\bOutOfMemoryError[^\n]*")
 #: Seconds within which Java answers, also on a busy machine.
-_ANSWER: Final = 5.0
+_ANSWER: Final = 60.0
 #: The directories with the logs of the Java processes of this process.
 _LOGS: Final[list[Path]] = []
 #: The Java processes of this process, the last one of which may run, or start.
@@ -98,22 +99,23 @@ def kill_starting() -> None:
         process.kill()
 
 
-def java_answers() -> bool:
+def java_answers(patience: float = math.inf) -> bool:
     """Return whether the Java process of this process answers; one that does not is killed: no call would return."""
     pyspark: Any = sys.modules.get("pyspark")
     gateway = pyspark.SparkContext._gateway if pyspark is not None else None
-    if gateway is None or getattr(gateway, "proc", None) is None or gateway.proc.poll() is not None:
+    process = getattr(gateway, "proc", None)  # none if another program has started Java, such as spark-submit
+    if gateway is None or (process is not None and process.poll() is not None):
         return False
     there = gateway.gateway_parameters
     try:
-        with socket.create_connection((there.address, there.port), timeout=_ANSWER) as connection:
+        with socket.create_connection((there.address, there.port), timeout=min(patience, _ANSWER)) as connection:
             connection.sendall(f"A\n{there.auth_token}\n".encode())  # py4j's command for authentication
             answered = bool(connection.recv(1))
     except OSError:
         answered = False
-    if not answered:
+    if not answered and process is not None:
         _log.warning("the Java process of Spark does not answer, and is killed")
-        gateway.proc.kill()
+        process.kill()
     return answered
 
 

@@ -83,17 +83,18 @@ def test_pyspark_that_is_missing_is_told_with_the_line_that_installs_it(monkeypa
         engine._spark("local[2]")
 
 
+@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("answers", [True, False])
-def test_java_that_does_not_answer_is_killed_at_the_end(monkeypatch, answers):
-    """A call into it would not return, so that the process would not end."""
+def test_java_that_does_not_answer_is_killed_if_it_is_our_own(monkeypatch, answers, own):
+    """A call into it would not return, so that the process would not end; spark-submit has started another one."""
     killed = []
     with socket.create_server(("127.0.0.1", 0)) as java:
         there = SimpleNamespace(address="127.0.0.1", port=java.getsockname()[1], auth_token="token")
         process = SimpleNamespace(poll=lambda: None, kill=lambda: killed.append(True))
         monkeypatch.setattr(pyspark.SparkContext, "_gateway", SimpleNamespace(proc=process, gateway_parameters=there))
+        if not own:
+            pyspark.SparkContext._gateway.proc = None
         if answers:
             threading.Thread(target=lambda: java.accept()[0].sendall(b"!yv\n"), daemon=True).start()
-        else:
-            monkeypatch.setattr(launch, "_ANSWER", 0.01)
-        assert launch.java_answers() is answers
-    assert killed == [True] * (not answers)
+        assert launch.java_answers(60.0 if answers else 0.01) is answers
+    assert killed == [True] * (own and not answers)

@@ -65,13 +65,16 @@ def test_transform_with_state_needs_key_groups_and_runs_with_them(out, noted):
 
 
 def test_a_query_that_is_written_to_a_sink_is_refused(out, tmp_path):
-    """Without `writeStream`, as the error says, the rows leave by `out`."""
+    """Without `writeStream`, as the error says, the rows leave by `out`. The query that was started is stopped."""
+    sessions = []
 
     def written(rows: Any) -> Any:
+        sessions.append(rows.sparkSession)
         return rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName("lost").start()
 
     with pytest.raises(QueryRefused, match=r"a StreamingQuery; return the DataFrame itself, without `writeStream`"):
         made(written)(out=out).__enter__()
+    assert [one.name for session in sessions for one in session.streams.active] == []
     with made(lambda rows: rows)(out=out) as opened:
         finish(opened, out)
     assert (out.error, sorted(out.table())) == (None, [(1,), (1,), (2,)])
