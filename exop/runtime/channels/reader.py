@@ -32,7 +32,6 @@ from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.dataflow.entry import Entry, fan_out
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.supervision.budget import current_call
-from exop.runtime.supervision.watchdog import current_node
 from exop.safe_repr import RAISED, error_text
 
 if TYPE_CHECKING:
@@ -255,6 +254,9 @@ class Reader(Channel):
         # What changes the content is called once, by the slet: until then, a query that finds nothing.
         changes = (kind := self.kinds.get(self.reads)) is None or changes_content(kind, call[0])
         self._call_later((QUERY, _written([["item is None", 0], {}])) if changes else call)
+        # Imported lazily: the watchdog imports the channels.
+        from exop.runtime.supervision.watchdog import current_node
+
         reading: list[Any] = []
 
         def over() -> bool:
