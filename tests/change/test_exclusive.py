@@ -409,3 +409,20 @@ def test_a_rebuilt_state_is_refused(platform):
     new = owner(Ports(), Serving, "New", exclusive=True)
     with pytest.raises(ExopError, match="the old slet is closed before it opens, so it cannot catch up beside it"):
         platform.plan(platform.mesh("app").replace("b", new, rebuild="log"))
+
+
+@pytest.mark.parametrize("says", [None, True])
+def test_an_exclusive_source_does_not_repeat_unless_it_says_so(says):
+    """After a restart, requests are others: they do not pass as the events of which a peer has the numbers already."""
+
+    class Asked(Slet, exclusive=True):
+        def __iter__(self) -> Iterator[int]:
+            yield 1
+
+    class Kept(Asked):
+        @classmethod
+        def repeats(cls, settings: Any) -> bool:
+            """Ask again from a number."""
+            return True
+
+    assert Node("a", spec_of(Kept if says else Asked)).repeats() is bool(says)

@@ -128,6 +128,8 @@ class Slet:
         as_dataclass(cls, "slet", eq=False, repr=False)
         if (spec := read_class(cls, own_driver=drives)) is not None:
             spec = replace(spec, name=name or spec.name, exclusive=exclusive, **care)
+            if exclusive and not spec.inputs and next(one for one in cls.__mro__ if "repeats" in vars(one)) is Slet:
+                setattr(cls, "repeats", classmethod(lambda cls, settings: False))  # noqa: B010 (what comes in comes once)
         cls.__slet__ = spec
 
     def __enter__(self) -> Self:
@@ -214,7 +216,7 @@ class Slet:
         """Return whether the same results come in the same order again after a restart with the same memento and items.
 
         A source that merges several partitions may emit those after its last checkpoint in another order; results may
-        depend on a clock.
+        depend on a clock. An exclusive source does not repeat, unless its class says so.
         """
         return True
 

@@ -332,6 +332,13 @@ class Declared:
     def __contains__(self, kind: type) -> bool:
         return self._open or self.names(kind)
 
+    def in_force(self, kind: type) -> type:
+        """Return the class, or the declared one of another version of its bundle: in an update, items of both come."""
+        if kind in self._reached or package_of(kind.__module__) is None:
+            return kind
+        name, *known = (unversioned(f"{one.__module__}:{one.__qualname__}") for one in (kind, *self._reached))
+        return next((one for one, other in zip(self._reached, known, strict=True) if other == name), kind)
+
     def names(self, kind: Any) -> bool:
         """Whether the class is declared itself, so that its default factories may be called."""
         # Not by `issubclass`, which a class can override.
@@ -378,7 +385,7 @@ def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: De
     """Return the class of this name, if it is a *kind* and *declared*; `None` permits all classes, for trusted data."""
     found = named(name)
     is_class = issubclass(type(found), type)
-    if is_class and declared is not None and found not in declared:
+    if is_class and declared is not None and (found := declared.in_force(found)) not in declared:
         cure = "name the class in the annotations of the memento or the port, or define it in the same package"
         raise StoredStateError(what=f"a value of {name}", problem="that class is not declared", cure=cure)
     if not is_class or not fits(found):

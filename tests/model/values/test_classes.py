@@ -10,18 +10,21 @@ import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from types import ModuleType
 from typing import Any, Literal
 
 import pytest
 
+from exop.errors import StoredStateError
 from exop.model.types.assignable import find_mismatch
 from exop.model.types.description import type_of
 from exop.model.values import classes
 from exop.model.values.classes import (
+    Declared,
     Mover,
     NoVersion,
+    class_named,
     filled,
     find_version,
     forget,
@@ -82,6 +85,17 @@ def old() -> Iterator[Any]:
 def new(old: Any) -> Any:
     """The types of the new version."""
     return sys.modules[f"{NEW}.types"]
+
+
+@pytest.mark.parametrize("more", [(), (Any,)])
+def test_items_of_both_versions_come_while_an_update_passes(old: Any, new: Any, more: tuple[Any, ...]):
+    """The class of the version that is not declared is that of the one which is; a class of no bundle stays."""
+    declared = Declared(new.Report, *more)
+    for kind in (old.Report, new.Report):
+        assert class_named(name_of(kind), "dataclass", is_dataclass, declared) is new.Report
+    if not more:
+        with pytest.raises(StoredStateError, match="is not declared"):
+            class_named(name_of(old.Plain), "dataclass", is_dataclass, declared)
 
 
 def test_packages_are_read_back():
