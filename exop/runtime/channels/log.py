@@ -11,6 +11,7 @@ from exop.errors import MeshError, StateError, StoredStateError
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.channels.base import Channel, KeepingChannel, Outlet
+from exop.runtime.channels.wire import Undecoded
 from exop.runtime.dataflow.entry import Entry, InFlight, Method, Unwind
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.log.memory import EventLog, Fsync, MemoryLog, Position, Retention, flat
@@ -190,7 +191,11 @@ class LogChannel(LoggingChannel):
         end = self._captured
         found: dict[str, Any] = {"began": self.began, "end": end.offset}
         if self._disk is None:
-            return {**found, "items": flat(self.events(self.start, end))}
+            batches = self.events(self.start, end)
+            return {
+                **found,
+                "items": [one for batch in batches for one in ([batch] if type(batch) is Undecoded else flat([batch]))],
+            }
         return {**found, "marks": [self.origin.marks, end.marks], "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
@@ -204,11 +209,13 @@ class LogChannel(LoggingChannel):
             cure = "start both with a state directory (--state), or both without"
             raise StateError(f"the log {self.name!r} is on disk on one host, and in memory on the other; {cure}")
         if self._disk is None:
-            rows = sum(not isinstance(one, CONTROL) for one in held["items"])
+            rows = sum(
+                one.num_rows if type(one) is Undecoded else not isinstance(one, CONTROL) for one in held["items"]
+            )
             self.origin = Position(held["began"])
             self._log = MemoryLog(held["end"] - rows, self._kept)
             for one in held["items"]:
-                self._log.append(one if isinstance(one, CONTROL) else [one])
+                self._log.append(one if isinstance(one, (Undecoded, *CONTROL)) else [one])
             return
         # Imported lazily: only logs on disk need the encoding.
         from exop.runtime.log.disk import Replay

@@ -23,6 +23,7 @@ from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.batches import opened
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Unwind, in_front, method_for, placeholder, unpacked
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.worker import Worker
 from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refused
 from exop.wiring.changes.channels import tell_unpunctuated
 from exop.wiring.graph import ids
@@ -383,11 +384,8 @@ class CatchUp:
             port = queue_id.rpartition(" -> ")[2]
             if queue_id in there or port not in fed or not isinstance(queue, QueueChannel) or not queue.entries:
                 continue
-            pulled = fed[port][1].component.pulled.get(fed[port][1].port.name)
-            if pulled is None or queue not in (
-                pulled.queue,
-                *pulled.earlier,
-            ):  # such a port goes on with its own queues
+            # A port that pulled already goes on with its queues, which no worker serves.
+            if not fed[port][1].port.pulled or isinstance(queue.worker, Worker):
                 dropped = EndOfStream if port in continued else CONTROL
                 found.moved.append((queue, graph.queue_before(*fed[port]), dropped))
         return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from exop_spark.session.engine import lease
 
 duckdb = pytest.importorskip("duckdb")
 spark_rules = pytest.importorskip("exop_duckdb.spark")
@@ -86,12 +87,14 @@ def values(table: pa.Table) -> list[list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def session(spark):
-    """A session of Spark with the rows."""
-    made = spark.engine.session()
-    with spark.engine.building(made):  # otherwise it would remain the active session of this thread
+def session():
+    """A session of Spark with the rows; of another Java, if a test has killed the one before."""
+    share = lease()
+    made = share.engine.session()
+    with share.engine.building(made):  # otherwise it would remain the active session of this thread
         made.createDataFrame(ROWS).createOrReplaceTempView("rows")
         yield made
+    share.release()
 
 
 @pytest.mark.parametrize("text", [EACH, TOGETHER, NUMBERED])
