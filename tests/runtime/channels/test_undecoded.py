@@ -18,6 +18,7 @@ from exop.model.values.encoding import decode, encode
 from exop.runtime.channels import frame_body
 from exop.runtime.channels.frame_body import BodyReader, body_of, control_event, event_of, item_event
 from exop.runtime.channels.inbox import Inbox
+from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.wire import COLUMNS, CONTROL, ITEMS, LIST, Frame, Undecoded
 from exop.runtime.dataflow.batches import cut
 from tests.runtime.rig import Log, joined
@@ -165,3 +166,17 @@ def test_control_items_are_no_items_of_a_type(mark: Any) -> None:
     event = control_event(mark)
     found = BodyReader(Declared(), [port_type(int)]).read_each(Frame(0, 1, CONTROL, body_of([event])))
     assert found == [("control", mark)]
+
+
+def test_a_log_keeps_what_could_not_be_decoded_in_its_place():
+    """Through a checkpoint or a move, with its bytes and its offsets, among items and the end."""
+    channel, there = LogChannel("l"), LogChannel("l")
+    entry = channel.entry(())
+    entry.push(1)
+    entry.push_batch(Undecoded(LIST, 2, b"?"))
+    entry.push_batch([2, 3])
+    entry.control(EndOfStream())
+    there.restore(decode(encode(dict(channel.capture()))))
+    assert (there.start, there.end) == (channel.start, channel.end) == (0, 5)
+    assert [*there.events(0, there.position)] == [[1], Undecoded(LIST, 2, b"?"), [2], [3], EndOfStream()]
+    assert there.capture() == channel.capture()
