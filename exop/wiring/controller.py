@@ -261,6 +261,9 @@ class EndOfCycle:
         inserted, channels = self._deployment.inserted, self._deployment.channels
         queues = [one for name in self._queues if isinstance(one := inserted.get(name) or channels.get(name), Buffered)]
         drivers = {driver for member in self._members for driver in (member.driver, member.runner)}
+        around = drivers.union(feeder.runner for feeder in self._feeders)
+        if any(driver.closed for driver in around if driver is not None):  # a change may hold what was under way
+            return False
         before = [queue.cursor for queue in queues]
         moving = (driver.busy or driver.filled for driver in drivers - {current_driver()} if driver is not None)
         fed = (feeder.runner is not None and feeder.runner.filled for feeder in self._feeders)
