@@ -1,4 +1,4 @@
-"""What hangs in Spark, and what ends it: the time limit of a micro-batch, Ctrl-C, and the death of Java."""
+"""Functions that hang in Spark are ended by the time limit of a micro-batch, by Ctrl-C, or by the death of Java."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ class Position(Memento):
 
 
 class World:
-    """What the test and its slets share."""
+    """The state that the test shares with its slets."""
 
     limit = 0
     seen: ClassVar[list[tuple[int, int]]] = []
