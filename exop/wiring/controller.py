@@ -92,6 +92,10 @@ class WiringController:
     def whole_region(self, deployment: Deployment) -> Region:
         """Read and check all connections of an application, and plan its execution; nothing is bound yet."""
         before, after = self.current(deployment).graph, self.graph(deployment.name)
+        for name, channel in after.channels.items():
+            for producer, consumer in product(after.producers[name], after.consumers[name]):
+                if reason := join_mismatch(type(channel), producer.port.type, consumer.port):
+                    raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
         nodes = {*deployment.components, *before.nodes, *after.nodes}
         return self.region(deployment, after, nodes, {*before.channels, *after.channels})
 
@@ -110,10 +114,6 @@ class WiringController:
         there = [graph.nodes[node] for node in nodes if node in graph.nodes]
         pending = {name for one in there for name, _ in one.outputs if graph.channels[name].asked.pending}
         channels = {*channels, *ends, *pending}
-        for name in {*channels, *(name for one in there for name in one.ports.values())}:
-            for producer, consumer in product(graph.producers.get(name, ()), graph.consumers.get(name, ())):
-                if reason := join_mismatch(type(graph.channels[name]), producer.port.type, consumer.port):
-                    raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
         if not ends:
             return Region.around(before, replace(before, graph=graph), nodes, channels)
         sides = [side.get(name, ()) for side in (before.graph.producers, graph.producers) for name in ends]

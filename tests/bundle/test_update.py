@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,6 +14,8 @@ from exop.errors import BundleBroken, BundleError, ComponentFailed, MementoError
 from exop.stock.slets import count_up
 from tests.bundle.folders import SLETS, adding_up, manifest, speeds, started, states, write
 from tests.rig import eventually
+
+T = TypeVar("T")
 
 #: A slet that finds out whether an item was lost, doubled or reordered, and by which versions the items went.
 CHECKING = """
@@ -327,6 +330,40 @@ def test_items_under_way_are_of_the_new_classes(platform: Platform, tmp_path: Pa
     before, seen = components["take"].state.number, components["look"].state.seen
     eventually(lambda: components["take"].state.number > before + 5000 and components["look"].state.seen > seen)
     assert {name: one.error for name, one in components.items() if one.error} == {}
+
+
+class Held(Memento):
+    """Items that a slet of another package holds back."""
+
+    items: list[Any] = field(default_factory=list)
+
+
+@slet
+def hold_back(item: T, held: Held) -> T | None:
+    """Pass on each item behind three later ones."""
+    held.items.append(item)
+    return held.items.pop(0) if len(held.items) > 3 else None
+
+
+def test_a_new_field_comes_through_slets_of_other_packages(platform: Platform, tmp_path: Path):
+    """What waits in front of a slet that takes items of any type, and in its state, is of the new class, too."""
+    started(platform, itemized(tmp_path, "1.0.0", ITEMS))
+    app = Application("reports", plugins=platform.plugins)
+    waiting = app.channel("waiting", kind="queue", capacity=500)
+    app.add("make", "speeds@1.0.0:make", number=app.add("numbers", count_up, start=1), out=waiting)
+    app.add("take", "speeds@1.0.0:take", report=app.add("hold", hold_back, item=waiting))
+    platform.apply(app.build())
+    new = ITEMS.replace("mood: Mood = Mood.CALM", "mood: Mood = Mood.CALM\n    road: int = 5")
+    for version in ("2.0.0", "2.1.0"):
+        components = platform.deployment("reports").components
+        before = components["take"].state.number
+        eventually(lambda seen=before, now=components: now["take"].state.number > seen + 1000)
+        platform.bundles.update(itemized(tmp_path, version, new))
+    components = platform.deployment("reports").components
+    before = components["take"].state.number
+    eventually(lambda: components["take"].state.number > before + 1000)
+    assert {name: one.error for name, one in components.items() if one.error} == {}
+    assert {one.road for one in components["hold"].state.items} == {5}
 
 
 def test_items_that_the_new_version_does_not_know_keep_the_old(platform: Platform, tmp_path: Path):

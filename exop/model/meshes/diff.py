@@ -28,6 +28,12 @@ class Difference:
         return any(vars(self).values())
 
     @property
+    def retyped(self) -> tuple[Node, ...]:
+        """The nodes that keep their slet, and take items of other types, or of another version of a class."""
+        pairs = [(old, new) for old, new in self.changed if old.slet.factory is new.slet.factory]
+        return tuple(new for old, new in pairs if old.taken != new.taken)
+
+    @property
     def nodes(self) -> tuple[Node, ...]:
         """The new and the changed nodes, as they are afterwards."""
         return *self.added, *(after for _, after in self.changed)

@@ -293,9 +293,9 @@ class Change:
         new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
         graph = self.wiring.current(self.deployment).graph.patched(placed, new.values(), gone)
         channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
-        for before, after in changes.changed:  # no producer pushes into a channel whose contents are moved in the cut
-            if new_version(before.slet.factory, after.slet.factory):
-                channels.update(after.inputs().values())
+        renewed = [new for old, new in changes.changed if new_version(old.slet.factory, new.slet.factory)]
+        for node in (*renewed, *changes.retyped):  # no producer pushes into a channel whose contents the cut moves
+            channels.update(node.inputs().values())
         channels.update(*(rebuild.channels for rebuild in self._successors.rebuilds.values()))
         return self.wiring.region(self.deployment, graph, {step.node for step in self.plan.steps}, channels)
 

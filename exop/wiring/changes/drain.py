@@ -7,7 +7,7 @@ an engine has not processed goes to its successor.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain, product
 from typing import Any
@@ -367,9 +367,13 @@ def hand_over_input(component: Component, successor: Component, inlets: Inlets, 
 
 
 def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver], undo: list[Undo]) -> None:
-    """Turn the items on their way to slets of a new version into its classes, while *drivers* are parked."""
+    """Turn the items on their way to slets of a new version into its classes, while *drivers* are parked.
+
+    So are those on their way to slets that now take items of other types, and those in the states of these slets.
+    """
     nodes: dict[str, set[str]] = {}
     types: dict[str, list[Any]] = {}
+    retyped = {node.name for node in plan.changes.retyped}
     for step in plan.steps:
         if step.before is None or step.after is None:
             continue
@@ -381,7 +385,7 @@ def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver
         mover = Mover(package)
         if any(map(mover.concerns, types[package])):
             try:
-                _Contents(deployment, plan.after, mover, replaced, undo).move(drivers)
+                _Contents(deployment, plan.after, mover, replaced | retyped, retyped, undo).move(drivers)
             except NoVersion as problem:
                 name = plan.after.name
                 raise PlanError(f"an item that waits in {name} cannot be handed over: {problem}") from problem
@@ -389,12 +393,13 @@ def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver
 
 @dataclass
 class _Contents:
-    """The items on their way to the slets of one bundle that are replaced at *nodes*."""
+    """The items on their way to *nodes*: slets of one bundle that are replaced, and *retyped* ones, which stay."""
 
     deployment: Deployment
     mesh: Mesh
     mover: Mover
     nodes: Collection[str]
+    retyped: Collection[str]
     undo: list[Undo]
 
     def __post_init__(self) -> None:
@@ -403,6 +408,7 @@ class _Contents:
         for name in self.mesh.channels:
             slets = [(node.name, package_of(node.slet.factory.__module__)) for node, _ in self.mesh.consumers(name)]
             found = {consumer for consumer, package in slets if package is not None and package[1] == bundle}
+            found |= {consumer for consumer, _ in slets if consumer in self.retyped}
             if found and found <= set(self.nodes):
                 self._channels.add(name)
 
@@ -421,6 +427,10 @@ class _Contents:
                 if (kept := component.trouble.kept) is not None:
                     self.undo.append(partial(setattr, component.trouble, "kept", kept))
                     component.trouble.kept = replace(kept, item=self.mover.move(kept.item))
+            if component.node.name in self.retyped and (state := component.state) is not None:
+                for name, value in [(one.name, getattr(state, one.name)) for one in fields(state)]:
+                    self.undo.append(partial(setattr, state, name, value))
+                    setattr(state, name, self.mover.move(value))
             if not self._channels.isdisjoint(component.node.outputs().values()):
                 fed.add(component.driver)
         self._exchange(partial(deployment.inlets.exchange, self._leads_to_them, drivers))
