@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from exop.errors import ExopError, HomeLost, PlanError, RemotingError, StaleMesh, UnknownName
 from exop.hosts.fragment import Fragments, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
-from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline, slow_connectors
+from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Ended, Fragment, Refuse, Report
 from exop.hosts.supply import Archives, Lacking, Supply, notes_of, platform_of
@@ -186,7 +186,8 @@ class Home:
                 return str(problem)
 
         before, after = self._placed(plan)
-        warnings = *cycles_over_hosts(after), *slow_connectors(after)
+        known = {*warnings_of(before)}  # told by earlier plans
+        warnings = [f"warning: {one}" for one in warnings_of(after) if one not in known]
         return *notes_by_host(before, after, cost), *warnings, *notes_of(self._lacking(plan))
 
     def _lacking(self, plan: Plan) -> Lacking:
@@ -325,7 +326,7 @@ class Home:
             raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
         self._reach(hosts)
         if before is None:  # a plan shows it
-            for note in (*cycles_over_hosts(moves.after), *slow_connectors(moves.after)):
+            for note in warnings_of(moves.after):
                 logger("exop.hosts").warning(note, application=name)
         after = without_marks(plan.after).at(plan.before.revision + 1)
         over = found.finished and before is None
@@ -346,11 +347,10 @@ class Home:
         with self.supply.sent(name, self._lacking(plan)):
             trying = plan.shadow.limit if plan.shadow is not None else 0.0
             self.lead(number, found, target, parts, plan.patience, trying)
-        steps = [f"{step.verb} {step.node}" for step in plan.steps]
         if before is None:
             found.pauses = {}  # nothing ran
         paused = {} if (stop := found.paused_ms()) is None else {"paused_ms": stop}
-        self._applications.history.changed(plan.before, after, steps=steps, hosts=hosts, **paused)
+        self._applications.history.changed(plan.before, after, steps=plan.summary, hosts=hosts, **paused)
         return after
 
     def lead(

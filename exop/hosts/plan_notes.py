@@ -42,6 +42,12 @@ def notes_by_host(before: Placement, after: Placement, cost: Cost) -> Iterator[s
         yield f"not touched: {', '.join(untouched)}"
 
 
+def warnings_of(placement: Placement) -> Iterator[str]:
+    """Warn of what a placement makes slow, or never end."""
+    yield from cycles_over_hosts(placement)
+    yield from slow_connectors(placement)
+
+
 def cycles_over_hosts(placement: Placement) -> Iterator[str]:
     """Warn of each cycle over hosts: no host sees the end of it, and connectors do not exceed their capacity."""
     mesh = placement.mesh

@@ -58,7 +58,10 @@ class Logged:
 
     def move(self, host: str, **how: Any) -> None:
         """Move the log; it has all rows that the sink has seen, each once."""
-        self.there.home.apply(self.there.home.mesh(APP).move("kept", to=host), **how)
+        before = self.there.home.mesh(APP)
+        self.there.home.apply(before.move("kept", to=host), **how)
+        text = f"move the channel kept: {before.channels['kept'].host or 'home'} → {host.replace('h1', 'home')}"
+        assert self.there.home.history(APP)[-1]["steps"] == [text]
         self.check()
 
     def check(self) -> None:

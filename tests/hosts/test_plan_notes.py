@@ -46,6 +46,21 @@ def test_a_cycle_over_hosts_is_named():
     assert [*cycles_over_hosts(Placement(spanning(), "a"))] == []
 
 
+def test_a_plan_warns_of_what_the_change_brings():
+    """A cycle over hosts is named when it comes about, and by no later plan."""
+    app = Application("app")
+    again = app.channel("again", "queue")
+    app.add("numbers", numbers, upto=1, out=again)
+    app.add("double", double, item=again)
+    app.add("check", check, item="double", out=again)
+    with hosts("a", "b") as (a, _):
+        plan = a.plan(a.apply(app.build()).move("double", to="b"))
+        warning = "warning: the cycle double → check → double is on several hosts"
+        assert warning in str(plan)
+        plan.apply()
+        assert "cycle" not in str(a.plan(a.mesh("app").configure_channel("again", capacity=50)))
+
+
 def durable(connector: dict[str, Any], every: float | None = 2.0) -> Placement:
     """Numbers that go from a to b, past a connector with these settings."""
     app = Application("app")

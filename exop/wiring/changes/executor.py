@@ -248,9 +248,8 @@ class Changes:
         unstored = self._running.changed(running) if change.plan else None  # one that reopens a slet changes no mesh
         plan, paused = change.plan, round(change.pause.seconds * 1e3, 3)
         facts = {} if plan.shadow is None else {"proof": self.shadows.status(plan.after.name).get("shadow")}
-        steps = [f"{step.verb} {step.node}" for step in plan.steps]
         if not is_part:
-            self._running.history.changed(plan.before, plan.after, steps=steps, paused_ms=paused, **facts)
+            self._running.history.changed(plan.before, plan.after, steps=plan.summary, paused_ms=paused, **facts)
         return unstored
 
     def reopen(self, running: Deployment, old: Component, timeout: float = PATIENCE) -> None:

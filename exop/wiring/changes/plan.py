@@ -128,6 +128,12 @@ class Plan:
     keep: float | None = None
     carry_out: Callable[[Plan], Mesh] | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def summary(self) -> list[str]:
+        """The steps and the changes of channels, for the history."""
+        channels = (_channel_text(old, new) for old, new in self.changes.channels_changed)
+        return [*(f"{step.verb} {step.node}" for step in self.steps), *channels]
+
     def __str__(self) -> str:
         if not self:
             return f"{self.after.name}: revision {self.before.revision}: nothing to do"
