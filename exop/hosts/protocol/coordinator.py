@@ -132,7 +132,8 @@ class Coordinator:
             if now >= progress.deadline:
                 late = ", ".join(progress.missing())
                 limit = progress.prepare if progress.phase == "prepare" else progress.hold
-                reason = f"no answer to {progress.phase} from {late} within {limit:g} s"
+                cure = "if it needs longer, give a longer timeout (`--timeout`)"
+                reason = f"no answer to {progress.phase} from {late} within {limit:g} s; {cure}"
                 actions += self._abort(progress, {self.name: reason})
             elif now >= progress.resend_at:
                 actions += self._request(progress, now)

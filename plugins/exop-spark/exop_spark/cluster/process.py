@@ -18,6 +18,8 @@ from typing import Final
 _MARK: Final = "-Dexop.cluster="
 _VARIABLE: Final = "EXOP_CLUSTER_PROCESS"
 _POLL: Final = 0.05
+#: The maximum time until a process that begins another program has a description again, in seconds.
+_EXEC: Final = 1.0
 #: The maximum time until the system shows the environment of a new process, in seconds.
 _SHOWN: Final = 5.0
 #: The part of a line that an error quotes, in characters.
@@ -39,9 +41,10 @@ class Daemon:
 
     def alive(self, directory: Path) -> bool:
         """Return whether this process of the cluster in *directory* runs."""
-        # A process that begins another program has no description for a moment.
-        wait_for(lambda: bool(_description(self.pid)) or not Path(f"/proc/{self.pid}").exists(), _POLL)
-        return mark(directory, self.role) in _description(self.pid)
+        own = mark(directory, self.role)
+        # A process that begins another program has no description for a moment, which is long on a busy machine.
+        wait_for(lambda: own in _description(self.pid) or not Path(f"/proc/{self.pid}").exists(), _EXEC)
+        return own in _description(self.pid)
 
 
 def mark(directory: Path, role: str) -> str:
