@@ -1,9 +1,17 @@
 """The log in partitions: each key's rows in order in one of them, offsets that survive, rows elided for an engine."""
 
 import errno
+import math
+from contextlib import ExitStack
+from operator import itemgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from exop import EndOfStream, Punctuation
 from exop.errors import MeshError, NotStorable, StateError
@@ -135,26 +143,44 @@ def test_a_folder_of_others_is_left_as_it_is(tmp_path):
     assert [*tmp_path.rglob("*.*")] == [tmp_path / "partition-2024" / "data.csv"]
 
 
-@pytest.mark.parametrize("cut", range(1, 4))
-def test_a_first_opening_that_was_cut_short_is_repeated(tmp_path, monkeypatch, cut):
+def begun(path, partitions):
+    """The channel; without one, the error tells what helps."""
+    try:
+        return opened(path, partitions=partitions)
+    except StateError as problem:
+        assert "raise the limit of open files (ulimit -n)" in str(problem)
+        return None
+
+
+@settings(max_examples=50, deadline=None)
+@given(partitions=st.integers(1, 5), cuts=st.lists(st.integers(0, 25), max_size=6))
+def test_openings_that_are_cut_short_are_repeated(partitions, cuts):
     """After an error the message tells what helps; after a kill, which leaves the same folders, nothing is needed."""
-    names, begun = Files.names, []
+    names, rest, pushed = (Files.names, Files.open), [math.inf], 0
 
-    def limited(files, folder):
-        found = names(files, folder)
-        begun.append(folder)
-        if len(begun) > cut:
-            raise OSError(errno.EMFILE, "Too many open files")
-        return found
+    def limited(number):
+        def operation(files, path):
+            rest[0] -= 1
+            if rest[0] < 0:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return names[number](files, path)
 
-    with monkeypatch.context() as limit:
-        limit.setattr(Files, "names", limited)
-        with pytest.raises(StateError, match=r"raise the limit of open files \(ulimit -n\)"):
-            opened(tmp_path)
-    channel = opened(tmp_path)
-    joined(channel, Log()).push_batch([{"key": number} for number in range(20)])
-    channel.close()
-    assert sorted(row["key"] for rows in parts(opened(tmp_path)) for row in rows) == [*range(20)]
+        return operation
+
+    with TemporaryDirectory() as folder, ExitStack() as patches:
+        for number, name in enumerate(("names", "open")):
+            patches.enter_context(mock.patch.object(Files, name, limited(number)))
+        for cut in [*cuts, math.inf]:  # the first ones, and some behind those that have succeeded
+            rest[0] = cut
+            if (channel := begun(Path(folder), partitions)) is None:
+                continue
+            rest[0] = math.inf
+            joined(channel, Log()).push_batch([{"key": pushed + number} for number in range(20)])
+            pushed += 20
+            channel.close()
+        rows = parts(opened(Path(folder), partitions=partitions))
+    assert all(one == sorted(one, key=itemgetter("key")) for one in rows)
+    assert sorted(row["key"] for one in rows for row in one) == [*range(pushed)]
 
 
 def test_an_engine_gets_the_folders_of_a_log_on_disk_only(tmp_path):
