@@ -11,6 +11,7 @@ from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from tests.change.test_any_change import PULLED, Changes, Even, Odd, Unopened, reckoners, refusing
 from tests.mesh import stations
+from tests.mesh.owned import OWNED, owned
 from tests.mesh.random_mesh import MIDDLES, SOURCES, RandomMesh
 from tests.mesh.stations import Count, Notes
 
@@ -114,13 +115,15 @@ class OfferedMesh(RandomMesh):
     def _offer_twins(self, node: str) -> None:
         if (kind := PULLED.get(self.kinds[node])) is not None:
             self._offer(getattr(stations, kind)(self.stations[node]), f"{self.app.name}-{node}-pulling")
-        state = spec_of(self.twin(node)).state
-        for number in range(2):
-            name = f"{self.app.name}-{node}-{number}"
-            self._offer(self.twin(node), name)
+        state, twins = spec_of(self.twin(node)).state, {str(number): self.twin for number in range(2)}
+        if self.kinds[node] in OWNED:
+            twins["owned"] = lambda node: owned(self.stations[node], self.kinds[node])
+        for kind, twin in twins.items():
+            name = f"{self.app.name}-{node}-{kind}"
+            self._offer(twin(node), name)
             if state is not None:
-                self._offer(self.twin(node), f"{name}-even", state=(state[0], Even))
-                self._offer(self.twin(node), f"{name}-odd", state=(state[0], Odd))
+                self._offer(twin(node), f"{name}-even", state=(state[0], Even))
+                self._offer(twin(node), f"{name}-odd", state=(state[0], Odd))
 
     def _offer_watcher(self, name: str, *, holds: bool) -> None:
         seen: dict[str, list[int]] = defaultdict(list)
@@ -180,6 +183,11 @@ class OfferedChanges(Changes):
             name += "-odd" if now[1] is Even else "-even"
             self.trace[-1] += " with an upgrade"
         return self.made.slets[name]
+
+    def owning(self, node: str, state: Any) -> SletSpec:
+        """One that owns something, with a state of the class that the node has now."""
+        after = {Even: "-even", Odd: "-odd"}.get(state[1], "") if state is not None else ""
+        return self.made.slets[f"{self.name}-{node}-owned{after}"]
 
     def passing(self) -> SletSpec:
         """What passes everything on."""

@@ -276,17 +276,17 @@ class Changes:
             return mesh
         node = self.chance.choice(nodes)
         self.trace[-1] += f" {node}"
-        spec, now = self.owning(node), mesh.nodes[node].slet.state
-        return mesh.replace(node, spec if now is None else dataclasses.replace(spec, state=now))
+        return mesh.replace(node, self.owning(node, mesh.nodes[node].slet.state))
 
     @property
     def owns(self) -> bool:
         """Whether there are such slets."""
         return "own" in self.edits
 
-    def owning(self, node: str) -> SletSpec:
-        """Such a slet for a station."""
-        return spec_of(owned(self.made.stations[node], self.made.kinds[node]))
+    def owning(self, node: str, state: Any) -> SletSpec:
+        """Such a slet for a station, with a state of the class that it has now."""
+        spec = spec_of(owned(self.made.stations[node], self.made.kinds[node]))
+        return spec if state is None else dataclasses.replace(spec, state=state)
 
     def insert(self, mesh: Mesh, node: str) -> Mesh:
         """Put a slet that passes everything on in front of one port of a node."""

@@ -185,6 +185,12 @@ class AnyOrder(RuleBasedStateMachine):
 
     @precondition(lambda self: self.changes)
     @rule(seed=SEEDS)
+    def own(self, seed: int) -> None:
+        """A slet owns something, of which only one instance can be open."""
+        self.change(seed, "own")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
     def several(self, seed: int) -> None:
         """Anything of this in one plan."""
         self.change(seed)
