@@ -184,8 +184,9 @@ def changed(chance: random.Random, check: Callable[[list[int]], None]) -> None:
                     try:
                         there.home.apply(after)
                     except PlanError as refused:
-                        # The latter: what comes behind the item that waits, as where a slet is suspended.
-                        if not any(why in str(refused) for why in ("it is inside an item", "and cannot go on")):
+                        # The others: what comes behind the item that waits, as where a slet is suspended.
+                        reasons = ("it is inside an item", "and cannot go on", "be lost (looks waits for 'table'")
+                        if not any(why in str(refused) for why in reasons):
                             raise
         grows(there.seen)
         grows(there.seen_too)
