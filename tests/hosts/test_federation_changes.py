@@ -71,11 +71,11 @@ def test_several_hosts_change_together():
 
 
 def test_a_refusal_in_prepare_leaves_all_as_it_was():
-    """The slet of one host does not open: the error names the host and the step, and the others run on."""
+    """The slet of one host does not open: the error names the host and the slet, and the others run on."""
     with hosts("a", "b", "c") as (a, b, c):
         before = a.apply(counting("b", also=["c"]))
         edited = before.replace("check", check_too).replace("check-c", refuses, lose_state=True)
-        with pytest.raises(PlanError, match=r"c: prepare: .*no room.*nothing was changed on any host"):
+        with pytest.raises(PlanError, match=r"c: check-c failed while opening: no room.*nothing was changed on any host"):
             a.apply(edited)
         assert a.mesh("app") == before
         assert b.deployment("app").components["check"].spec.name == "check"
@@ -88,7 +88,7 @@ def test_a_first_deployment_that_is_refused_leaves_nothing():
     """The hosts that have opened their fragments discard them."""
     with hosts("a", "b", "c") as (a, b, c):
         mesh = counting("b", also=["c"]).replace("check-c", refuses)
-        with pytest.raises(PlanError, match="c: prepare"):
+        with pytest.raises(PlanError, match="c: check-c failed while opening"):
             a.apply(mesh)
         for one in (a, b, c):
             eventually(lambda one=one: one.applications() == [], f"{one.name} without applications")

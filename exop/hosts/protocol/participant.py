@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any
 
-from exop.errors import PlanError
+from exop.errors import ExopError, PlanError
 from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.runtime.supervision.interrupts import delegated, held
-from exop.safe_repr import error_text
+from exop.safe_repr import error_text, message
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import Changes
 
@@ -65,7 +65,8 @@ class Participant(threading.Thread):
                 try:
                     handed = self._do(do, turn)
                 except BaseException as error:  # noqa: BLE001 (the caller of the plan gets it, or its text)
-                    problem = f"{step}: {self._failed(error)}"
+                    self.error = self.error or error
+                    problem = message(error) if isinstance(error, ExopError) else f"{step}: {error_text(error)}"
                 if step == "abort":  # the report lets the next plan begin
                     self._end(turn, made=False)
                 self._report(Did(self.plan, step, handed, problem, self.restart if step == "cut" else None))
@@ -76,17 +77,13 @@ class Participant(threading.Thread):
         try:
             self._finish(turn, made=made)
         except BaseException as error:  # noqa: BLE001 (the change is made or undone)
-            self._failed(error)
+            self.error = self.error or error
 
     def _undo_at_close(self) -> None:
         if self.change is not None:
             for driver in self.change.deployment.drivers():
                 driver.halt()
             self.change.abort(self.undone)
-
-    def _failed(self, error: BaseException) -> str:
-        self.error = self.error or error
-        return error_text(error)
 
     def _do(self, do: Do, turn: ExitStack) -> Any:
         """Do one step; return the data that a cut hands over."""
