@@ -209,6 +209,8 @@ class Changes:
             with refused_behind_the_bind(owns=self.owns) if self.more and self.chance.random() < 0.2 else nullcontext():
                 self.platform.apply(mesh)
             self.trace.append("made")
+            common = before.nodes.keys() & mesh.nodes.keys()
+            self.made.rewired |= {name for name in common if before.nodes[name].inputs() != mesh.nodes[name].inputs()}
         except LifecycleError:
             return
         except ExopError as refused:

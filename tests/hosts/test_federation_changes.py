@@ -75,7 +75,9 @@ def test_a_refusal_in_prepare_leaves_all_as_it_was():
     with hosts("a", "b", "c") as (a, b, c):
         before = a.apply(counting("b", also=["c"]))
         edited = before.replace("check", check_too).replace("check-c", refuses, lose_state=True)
-        with pytest.raises(PlanError, match=r"c: check-c failed while opening: no room.*nothing was changed on any host"):
+        with pytest.raises(
+            PlanError, match=r"c: check-c failed while opening: no room.*nothing was changed on any host"
+        ):
             a.apply(edited)
         assert a.mesh("app") == before
         assert b.deployment("app").components["check"].spec.name == "check"
