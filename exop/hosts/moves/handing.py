@@ -20,9 +20,10 @@ from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
 from exop.runtime.channels.frame_body import BodyReader, body_of, event_of
 from exop.runtime.channels.inbox import Inbox
-from exop.runtime.channels.log import LoggingChannel
+from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.partitioned import shared_out
+from exop.runtime.channels.partitioned_log import PartitionedLogChannel
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.wire import Event, Frame
 from exop.runtime.dataflow.batches import cut
@@ -104,7 +105,7 @@ class Handing:
         found: dict[str, Path | None] = {}
         for name in sorted({*self.transfer.contents, *self.transfer.restored}):
             spec = (plan.before if name in self.transfer.contents else plan.after).channels[name]
-            if issubclass(manager.kinds[spec.kind], LoggingChannel):
+            if issubclass(manager.kinds[spec.kind], (LogChannel, PartitionedLogChannel)):
                 given = spec.settings.get("path")
                 found[name] = manager.channel_home(plan.after.name, name) if given is None else Path(given)
         return found

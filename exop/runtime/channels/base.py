@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 from weakref import WeakKeyDictionary
 
-from exop.errors import PeerUnreachable
+from exop.errors import PeerUnreachable, StateError
+from exop.logs import logger
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.mesh import ChannelSpec
 from exop.model.meshes.partitions import PARTITIONS
@@ -21,7 +22,8 @@ from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.channels.wire import Wires
-from exop.runtime.dataflow.entry import Entry, fan_out
+from exop.runtime.dataflow.entry import Entry, InFlight, Method, Push, Unwind, fan_out
+from exop.runtime.drivers.base import current_driver
 
 if TYPE_CHECKING:
     from exop.runtime.log.disk import DiskLog
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 clock: Callable[[], float] = time.monotonic
 #: A time before every punctuation.
 LOWEST = float("-inf")
+#: Seconds between two attempts to write to a full disk.
+AGAIN = 1.0
 #: A pull removes the next items, or reads the content.
 PullMode = Literal["take", "read"]
 
@@ -225,9 +229,14 @@ class DirectChannel(Channel):
 
 
 class KeepingChannel(Channel):
-    """The base of kinds that store items and pass them on."""
+    """The base of kinds that store items and pass them on; where the store has no room, the driver waits and retries.
+
+    Attributes:
+        stores_control: Whether control items are stored, too.
+    """
 
     refuses_whole: ClassVar[bool] = True
+    stores_control: ClassVar[bool] = False
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Return an entry that stores each item and then passes it on."""
@@ -237,21 +246,39 @@ class KeepingChannel(Channel):
         return entry
 
     @abstractmethod
-    def _keep(self, batch: Any) -> None:
-        """Store a batch; if this raises, store no part of it."""
+    def _keep(self, payload: Any) -> None:
+        """Store a batch or control item; if this raises, store no part of it (`StateError`: there is no room)."""
 
     def _passing(self, deliver: Entry) -> Entry:
         keep = self._keep
 
-        def push(item: Any) -> None:
-            keep([item])
-            deliver.push(item)
+        def keeping(method: Method) -> Push:
+            single = method == "push"
 
-        def push_batch(batch: Any) -> None:
-            keep(batch)
-            deliver.push_batch(batch)
+            def take(payload: Any) -> None:
+                try:
+                    keep([payload] if single else payload)
+                except StateError as problem:
+                    wait_for_disk(self, problem, InFlight(entry, method, payload))
+                getattr(deliver, method)(payload)
 
-        return Entry(push, push_batch, deliver.control)
+            return take
+
+        control = keeping("control") if self.stores_control else deliver.control
+        entry = Entry(keeping("push"), keeping("push_batch"), control)
+        return entry
+
+
+def wait_for_disk(channel: Channel, problem: StateError, work: InFlight) -> NoReturn:
+    """Make the driver that pushes into *channel* wait at its safe point, and retry; without one, raise *problem*."""
+    if (driver := current_driver()) is None:
+        raise problem
+    if channel.trouble is None:
+        facts = {"channel": channel.name, "problem": str(problem)}
+        logger("exop.log").error("a log cannot be written, and its producers wait", **facts)
+    channel.trouble = str(problem)
+    driver.on_caught_up()
+    raise Unwind(channel.trouble, lambda: False, work, patience=AGAIN)
 
 
 class ControlMerge:

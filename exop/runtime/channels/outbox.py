@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from exop.errors import ConnectorLost, NotStorable, PlanError, StateError
 from exop.logs import logger
 from exop.model.items import EndOfStream
-from exop.runtime.channels.base import Outlet
+from exop.runtime.channels.base import Outlet, wait_for_disk
 from exop.runtime.channels.connector import CONNECTED, DISCONNECTED, LOST, Acknowledgement, Connector, Mode
-from exop.runtime.channels.log import wait_for_disk
 from exop.runtime.channels.queue import Waiting
 from exop.runtime.channels.wire import ITEMS, MOST_BYTES, MOST_ITEMS, MOST_OF_EVENT, Event, Frame, Progress, Wire
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Unwind, count_items

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from exop.errors import MeshError
 from exop.model.items import CONTROL
-from exop.runtime.channels.log import LogChannel, LoggingChannel
+from exop.runtime.channels.base import KeepingChannel
+from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split
 from exop.runtime.log.memory import Fsync, Position, flat
 
@@ -24,7 +25,7 @@ def _of_each(name: str) -> Any:
     return method
 
 
-class PartitionedLogChannel(LoggingChannel):
+class PartitionedLogChannel(KeepingChannel):
     """Passes items on and stores each in the log of its partition: on disk at `path`, or in the state directory.
 
     The field `by` is the key; `partitions` cannot be changed afterwards. The other settings are those of `log`, for
@@ -35,6 +36,7 @@ class PartitionedLogChannel(LoggingChannel):
     """
 
     kind: ClassVar[str] = "partitioned_log"
+    stores_control: ClassVar[bool] = True
     entered: ClassVar[bool] = True
     reading: ClassVar[frozenset[str]] = frozenset({"oldest", "readable", "rows", "written"})
     close, exchange, take_part = map(_of_each, ("close", "exchange", "take_part"))

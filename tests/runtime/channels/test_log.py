@@ -308,7 +308,7 @@ def test_a_newcomer_is_given_what_is_kept_if_that_is_asked_for():
 
 def test_who_pushes_waits_for_a_disk_that_is_full(disk, monkeypatch):
     """Nothing is lost: the driver is at its safe point with the item in hand, the channel says why, and goes on."""
-    monkeypatch.setattr("exop.runtime.channels.log.AGAIN", 0.01)
+    monkeypatch.setattr("exop.runtime.channels.base.AGAIN", 0.01)
     channel, log = disk(), Log()
     entry = joined(channel, log)
     full = threading.Event()
