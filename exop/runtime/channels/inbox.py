@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from exop.logs import logger
@@ -128,7 +128,8 @@ class Inbox(Connector, QueueChannel):
             self.state = CONNECTED
             if not self.admit((*frame[:3], size)):
                 return
-            self._add(self._read(frame, self._failed), self._next - frame.first)
+            payloads = without(self._read(frame, self._failed), self._next - frame.first)
+            self.entries.extend(map(self._packed, payloads))
             # Collections take more in memory than on the wire, where four times as much is usual.
             size = max(size, self._made() // 4)
             self._bytes += size
@@ -140,20 +141,6 @@ class Inbox(Connector, QueueChannel):
         self._wake_worker()
         if self.ack == "received" or self.left:
             self._report(later=self._next - self._reported.done < self.capacity // 4)
-
-    def _add(self, payloads: list[tuple[Method, Any]], known: int) -> None:
-        """Append the payloads after the first *known* events."""
-        add = self.entries.append
-        for method, payload in payloads:
-            if known >= (size := max(1, count_items(method, payload))):
-                known -= size
-            elif method == "push":
-                add(payload)
-            else:
-                rest, known = (cut(payload, known, size) if known else payload), 0
-                if method == "push_batch":
-                    self._lighten(1 - count_items(method, rest))
-                add(Packet(method, rest))
 
     def _failed(self, problem: Exception) -> None:
         """Log a frame with items for the ports to refuse; of many, ever fewer."""
@@ -286,3 +273,15 @@ class Inbox(Connector, QueueChannel):
             "acknowledged": self._acknowledged,
             "credit": max(0, self._granted - self._next),
         }
+
+
+def without(work: Iterable[Waiting], events: int) -> Iterator[Waiting]:
+    """Yield the payloads after so many events."""
+    for method, payload in work:
+        if not events:
+            yield method, payload
+        elif events >= (size := max(1, count_items(method, payload))):
+            events -= size
+        else:
+            yield method, cut(payload, events, size)
+            events = 0
