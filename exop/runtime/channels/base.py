@@ -296,8 +296,8 @@ class ControlMerge:
     __slots__ = ("_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times", "done")
 
     def __init__(self) -> None:
-        #: For each producer, the moment at which its time increased, and its allowance; `None` without allowances.
-        self._quiet: dict[str, tuple[float, float | None]] | None = None
+        #: For each producer, the moment at which its time increased, and its allowance; empty without allowances.
+        self._quiet: dict[str, tuple[float, float | None]] = {}
         self._lock = threading.RLock()
         self._expected: set[str] = set()
         self._times: dict[str, float] = {}
@@ -338,14 +338,14 @@ class ControlMerge:
         with self._lock:
             self._times = {name: moment for name, moment in self._times.items() if name in self._expected}
             self._ended &= self._expected
-            self._quiet = self._quiet and {name: found for name, found in self._quiet.items() if name in self._expected}
+            self._quiet = {name: found for name, found in self._quiet.items() if name in self._expected}
 
     def open_anew(self, producer: str) -> None:
         """Begin another stream of *producer*."""
         with self._lock:
             self._ended.discard(producer)
             self._times.pop(producer, None)
-            (self._quiet or {}).pop(producer, None)
+            self._quiet.pop(producer, None)
 
     def take_back_end(self, producer: str) -> None:
         """Expect the end of *producer* again, which the replaced slet has received but not passed on."""
@@ -359,7 +359,7 @@ class ControlMerge:
             if isinstance(mark, EndOfStream):
                 self._ended.add(producer)
             else:
-                if mark.idle is not None or self._quiet is not None:
+                if mark.idle is not None or self._quiet:
                     self._note(producer, mark)
                 self._times[producer] = max(self._times.get(producer, mark.time), mark.time)
             return self.take_due()
@@ -408,7 +408,7 @@ class ControlMerge:
                 "sent": self._sent,
                 "done": self.done,
                 "outbox": list(self._outbox),
-                "idle": self._quiet and {name: allowed for name, (_, allowed) in self._quiet.items()},
+                "idle": {name: allowed for name, (_, allowed) in self._quiet.items()},
             }
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -417,16 +417,15 @@ class ControlMerge:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self.done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
-            self._quiet = held["idle"] and {name: (clock(), allowed) for name, allowed in held["idle"].items()}
+            self._quiet = {name: (clock(), allowed) for name, allowed in (held["idle"] or {}).items()}
 
     def _note(self, producer: str, mark: Punctuation) -> None:
         """Record the allowance of a producer, and whether its time has increased."""
-        now, quiet = clock(), self._quiet if self._quiet is not None else {}
+        now, quiet = clock(), self._quiet
         for name in self._expected:
             quiet.setdefault(name, (now, math.inf if name in self._times else None))
         rose = now if mark.time > self._times.get(producer, LOWEST) else quiet[producer][0]
         quiet[producer] = (rose, math.inf if mark.idle is None else mark.idle)
-        self._quiet = quiet
 
     def _awaited(self, names: set[str]) -> set[str]:
         """Return the producers that delay the punctuations of the others."""
@@ -446,8 +445,6 @@ class ControlMerge:
             return [EndOfStream()]
         if (lowest := min(self._times.get(name, LOWEST) for name in self._awaited(still))) <= self._sent:
             return []
-        if self._quiet is None:
-            return [Punctuation(lowest)]
         idle = max(self._quiet.get(name, (0.0, math.inf))[1] or 0.0 for name in still & self._times.keys())
         return [Punctuation(lowest, idle if idle < math.inf else None)]
 
