@@ -11,6 +11,7 @@ from exop.logs import logger
 from exop.model.items import EndOfStream
 from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import PortType
+from exop.model.values.classes import Declared
 from exop.runtime.channels.connector import CONNECTED, Acknowledgement, Connector, Mode
 from exop.runtime.channels.queue import QueueChannel, Waiting
 from exop.runtime.channels.wire import ITEMS, MOST_OF_EVENT, Frame, Progress, Wire, check_bounds
@@ -86,7 +87,6 @@ class Inbox(Connector, QueueChannel):
     def typed(self, types: Sequence[PortType]) -> None:
         """Permit what the ports take, and the classes that the channel declares that the connector serves."""
         # Imported lazily: only remote connectors need the encoding.
-        from exop.model.values.classes import Declared
         from exop.runtime.channels.frame_body import BodyReader
 
         known = self.asked.type if hasattr(self, "asked") else None

@@ -85,9 +85,6 @@ class Outbox(Connector):
 
     def open(self) -> None:
         """Find the wire to the peer; raise `UnknownName` if there is none."""
-        from exop.runtime.channels.frame_body import body_of
-
-        self._body_of = body_of
         if self.mode == "offline":
             from exop.runtime.channels.spill import Spill
 
@@ -117,8 +114,9 @@ class Outbox(Connector):
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Return the entry that encodes and stores; an outbox has no consumers on its platform."""
         # Imported lazily, here and below: only remote connectors need the encoding.
-        from exop.runtime.channels.frame_body import checked, control_event, item_event, pieces
+        from exop.runtime.channels.frame_body import body_of, checked, control_event, item_event, pieces
 
+        self._body_of = body_of
         add, clock = self._add, time.monotonic
 
         def push(item: Any) -> None:

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from exop.errors import (
     ChannelFull,
@@ -25,6 +25,7 @@ from exop.errors import (
 )
 from exop.model.meshes.nodes import INBOX, OUTBOX, READER
 from exop.model.slets.ports import WINDOW, PortType
+from exop.model.values.classes import Declared
 from exop.model.values.depth import DEPTH
 from exop.runtime.channels.base import Channel, Outlet, PullMode
 from exop.runtime.channels.log import LogChannel
@@ -33,9 +34,6 @@ from exop.runtime.dataflow.entry import Entry, fan_out
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.supervision.budget import current_call
 from exop.safe_repr import RAISED, error_text
-
-if TYPE_CHECKING:
-    from exop.model.values.classes import Declared
 
 #: The methods that every channel answers besides those of its kind.
 QUERY, PUSH = "query", "push"
@@ -85,8 +83,6 @@ def answer(
         NotStorable: a part of the result has no form as bytes.
         MeshError: the arguments do not fit, or the method has raised an error.
     """
-    from exop.model.values.classes import Declared
-
     place = f"the {channel.kind} channel {channel.name!r}"
     if method not in (known := interface(type(channel))):
         raise UnknownName(place=place, kind="method", name=method, known=known)
@@ -149,8 +145,6 @@ class RemoteChannel:
     """
 
     def __init__(self, call: Callable[[str, bytes], bytes], item: Any = Any) -> None:
-        from exop.model.values.classes import Declared
-
         self.declared = Declared(item)
         self._call = call
         self._next: int | None = None
@@ -208,8 +202,6 @@ class Reader(Channel):
 
     def typed(self, types: Sequence[PortType]) -> None:
         """Permit the classes that the ports, and the channel that is read, declare."""
-        from exop.model.values.classes import Declared
-
         known = [one.items for one in (*types, self.asked.type) if one is not None]
         self._remote.declared = Declared(*known)
 
