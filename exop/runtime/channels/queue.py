@@ -284,6 +284,8 @@ class QueueChannel(Buffered):
                 driver.rest()
                 return moved
             try:
+                if probe and type(item) is not Packet:
+                    item = Packet("push", item)
                 if type(item) is Packet:
                     self._deliver_packet(driver, item, probe=probe)
                 else:
@@ -291,11 +293,7 @@ class QueueChannel(Buffered):
                         self._let_in()
                     self.taken += 1
                     driver.count += 1
-                    if probe:
-                        driver.origin = 0.0
-                        self.deliver.probe.uncounted(item)
-                    else:
-                        push(item)
+                    push(item)
             except Unwind:
                 raise
             except BaseException as error:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, Literal, NoReturn
 
 from exop.errors import ChannelClosed
@@ -180,9 +180,8 @@ class SourceDriver(ThreadDriver):
         except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
             self.unwound(error, InFlight(self.entry, "control", EndOfStream()))
 
-    def restart_iteration(self) -> None:
-        """Iterate the slet again, from its memento, after its last item. The driver is parked outside of the slet."""
-        self._request("restarting")
+    #: Iterate the slet again, from its memento, after its last item. The driver is parked outside of the slet.
+    restart_iteration = partialmethod(Driver._request, "restarting")
 
     def take_in_flight(self) -> list[InFlight]:
         """Take out the item that was yielded and not pushed."""
