@@ -129,7 +129,7 @@ class LogChannel(KeepingChannel):
 
     def pieces(self, start: int, end: int) -> list[Any]:
         """Return the items from offset *start* up to *end* as lists and record batches, as they arrived."""
-        return self._log.read(start, end)
+        return [one for one in self._log.events(start, end) if not isinstance(one, CONTROL)]
 
     def events(self, start: int | Position, end: int | Position | None = None) -> list[Any]:
         """Return lists, record batches and the control items between them, from offset *start* up to *end*."""

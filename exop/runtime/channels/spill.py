@@ -60,7 +60,7 @@ class Spill:
         return [*self._read(now, self._log.end), *self._behind]
 
     def _read(self, now: float, end: int) -> list[Event]:
-        rows = (row for rows in self._log.read(self._next, end) for row in rows)
+        rows = (row for rows in self._log.events(self._next, end) for row in rows)
         return [Event(events, form, head, data, now) for events, form, head, data in rows]
 
     def take(self, now: float) -> list[Event]:

@@ -154,10 +154,6 @@ class DiskLog:
         # Decoded without the lock, so that appending threads do not wait.
         return contents(found, start.offset, end.offset)
 
-    def read(self, start: int, end: int) -> list[Any]:
-        """Return the rows from *start* up to *end* as slices of their batches."""
-        return [payload for payload in self.events(start, end) if not isinstance(payload, CONTROL)]
-
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset*, as far as they fill whole segments."""
         with self._turn:

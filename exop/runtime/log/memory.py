@@ -136,10 +136,6 @@ class MemoryLog:
                     found.append(cut(payload, low, high))
             return found
 
-    def read(self, start: int, end: int) -> list[Any]:
-        """Return the rows from *start* up to *end* as slices of their batches."""
-        return [payload for payload in self.events(start, end) if not isinstance(payload, CONTROL)]
-
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row; record batches remain unchanged."""
         with self._lock:
