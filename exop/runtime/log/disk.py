@@ -124,8 +124,7 @@ class DiskLog:
         rows = 0 if mark else weight(payload)
         body = self.encoded(payload) if body is None else body
         with self._turn:
-            newest = self._segments[-1]
-            end, marks = newest.end, newest.marks
+            end, marks = self._segments[-1].position
             if not (rows or mark):
                 return end
             self._check_whole()
@@ -172,7 +171,7 @@ class DiskLog:
             holder = next((one for one in reversed(self._segments) if one.base < offset), self._segments[0])
             rest, position = b"", holder.size
             for frame in holder.frames(offset):
-                if frame.place < place if frame.kind == MARK else frame.after <= offset:
+                if frame.behind <= place:
                     continue
                 if frame.first < offset:
                     (kept,) = contents([frame], frame.first, offset)

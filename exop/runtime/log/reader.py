@@ -11,7 +11,7 @@ from typing import Any, Self
 from exop.errors import MeshError, StateError
 from exop.model.items import CONTROL
 from exop.runtime.log.memory import Position, flat
-from exop.runtime.log.segment import MARK, SUFFIX, Files, Frame, Segment, check_given_up, contents, noted, segment_names
+from exop.runtime.log.segment import SUFFIX, Files, Frame, Segment, check_given_up, contents, noted, segment_names
 
 
 class LogReader:
@@ -56,8 +56,7 @@ class LogReader:
             self._ahead = self._frames(start, bound)
         self._next, at = None, (place.offset, place.marks)
         for frame in self._ahead:
-            behind = (frame.after, frame.place.marks + 1 if frame.kind == MARK else 0)
-            if behind <= at:
+            if (behind := frame.behind) <= at:
                 continue
             if bound is not None and behind > bound:
                 if frame.rows and at[0] < bound.offset:

@@ -16,6 +16,7 @@ import re
 import struct
 import zlib
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from operator import itemgetter
@@ -163,9 +164,9 @@ class Frame(NamedTuple):
     body: bytes
 
     @property
-    def place(self) -> Position:
-        """The position of the control item in the frame."""
-        return Position(self.first, decode(self.body)[0])
+    def behind(self) -> tuple[int, int]:
+        """The position after the frame."""
+        return self.after, decode(self.body)[0] + 1 if self.kind == MARK else 0
 
 
 def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
@@ -232,10 +233,9 @@ class Segment:
         self._file: File | None = None
         self._overhang = False
         self._index: list[tuple[int, int]] = []  # the first row and the position of a frame in each STRIDE
-        file = self._opened()
-        if opening := _frame_at(file.read(0, HEADER), 0, 0):
-            opening = _frame_at(file.read(0, opening if isinstance(opening, int) else opening.end), 0, 0)
-        if isinstance(opening, int) or opening.kind != OPENING:
+        self._begin = 0
+        opening = next(self.frames(), None)
+        if opening is None or opening.kind != OPENING:
             raise self.damaged("its header is not that of a segment")
         if (form := decode(opening.body)[0]) != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
@@ -315,35 +315,22 @@ class Segment:
 
     def between(self, start: Position, end: Position) -> list[Frame]:
         """Return the frames with events from *start* up to *end*; a damaged frame is an error."""
-        (low, _), (high, behind) = start, end
         wanted: list[Frame] = []
         reached, size = self.base, self._begin
-        for frame in self.frames(low):
-            reached, size = frame.after, frame.end
-            if frame.kind == MARK:
-                if (place := frame.place) >= end:
-                    return wanted
-                if place >= start:
-                    wanted.append(frame)
-            elif reached > low and frame.first < high:
+        for frame in self.frames(start.offset):
+            reached, size, behind = frame.after, frame.end, frame.behind
+            if behind > start and (frame.first < end.offset or behind <= end):
                 wanted.append(frame)
-            if reached > high or (reached == high and not behind):
+            if behind >= end:
                 return wanted
-        if reached < min(high, self.end) or size < self.size:
+        if reached < min(end.offset, self.end) or size < self.size:
             raise self.damaged(f"damaged at row {reached}")
         return wanted
 
     def scan(self) -> None:
         """Find the end of the last whole frame."""
-        mark = None
-        for frame in self.frames():
-            self.size, self.end = frame.end, frame.after
-            if frame.kind == MARK:
-                mark = frame
-            else:
-                mark, self.marks = None, 0
-        if mark is not None:
-            self.marks = mark.place.marks + 1
+        for last in deque(self.frames(), maxlen=1):
+            self.size, (self.end, self.marks) = last.end, last.behind
 
     def find_end(self, counted: Position | None) -> None:
         """Find the end, and truncate a torn tail (see `check_tail`)."""
