@@ -13,6 +13,7 @@ import dataclasses
 import struct
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import product
 from operator import attrgetter
@@ -108,10 +109,8 @@ def batch_event(batch: Any, at: float = 0.0) -> Event:
     kinds = set(map(type, batch))
     heads = set(map(_KINDS.get, kinds))
     if (head := heads.pop() if len(heads) == 1 else None) is not None:
-        try:
+        with suppress(OverflowError, UnicodeEncodeError):
             return Event(len(batch), LIST, head, _packed(batch), at)
-        except (OverflowError, UnicodeEncodeError):
-            head = None
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is not None and (row := _row(cast(Hashable, kind))) is not None:
         head, values = row
@@ -338,13 +337,11 @@ def _unfit(problem: str) -> StoredStateError:
 def _single(frame: Frame, body: bytes) -> list[Undecoded]:
     """Return each item of a frame, or the whole if it is no list of several items."""
     start, items = 1, list[msgspec.Raw]()
-    try:
+    with suppress(struct.error, msgspec.MsgspecError, RecursionError):  # it may be malformed as a whole
         if body[:1] == ROWS:
             start = 3 + _SHORT.unpack_from(body, 1)[0]
         if frame.form in (ITEMS, LIST) and frame.events > 1:
             items = _parts_of(memoryview(body)[start:])
-    except (struct.error, msgspec.MsgspecError, RecursionError):
-        pass  # it is malformed as a whole
     if len(items) == frame.events and len(items) * start <= MOST_BYTES:
         return [Undecoded(LIST, 1, body[:start] + b"\x91" + bytes(one)) for one in items]
     return [Undecoded(LIST if frame.form == ITEMS else frame.form, frame.events, body)]

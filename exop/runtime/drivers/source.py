@@ -295,10 +295,7 @@ class SourceDriver(ThreadDriver):
             method = method_for(item, whole=self._batches)
             self.rows += count_items(method, item)
             steps.append((entry, method, item))
-        if self._unsent is not None:
-            in_order([*self._unsent(), *steps])
-        elif steps:
-            getattr(entry, method)(item)
+        in_order([*self._unsent(), *steps] if self._unsent is not None else steps)
 
 
 def _raise(error: BaseException) -> bool:
