@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,6 +12,7 @@ from exop.errors import MeshError, StateError, StoredStateError
 from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.channels.base import KeepingChannel, Outlet
 from exop.runtime.channels.wire import Undecoded
+from exop.runtime.dataflow.batches import weight
 from exop.runtime.dataflow.entry import Entry
 from exop.runtime.log.memory import EventLog, Fsync, MemoryLog, Position, Retention, flat
 
@@ -159,11 +161,8 @@ class LogChannel(KeepingChannel):
         end = self._captured
         found: dict[str, Any] = {"began": self.began, "end": end.offset}
         if self._disk is None:
-            batches = self.events(self.start, end)
-            return {
-                **found,
-                "items": [one for batch in batches for one in ([batch] if type(batch) is Undecoded else flat([batch]))],
-            }
+            items = ([one] if type(one) is Undecoded else flat([one]) for one in self.events(self.start, end))
+            return {**found, "items": [*chain.from_iterable(items)]}
         return {**found, "marks": [self.origin.marks, end.marks], "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
@@ -177,13 +176,12 @@ class LogChannel(KeepingChannel):
             cure = "start both with a state directory (--state), or both without"
             raise StateError(f"the log {self.name!r} is on disk on one host, and in memory on the other; {cure}")
         if self._disk is None:
-            rows = sum(
-                one.num_rows if type(one) is Undecoded else not isinstance(one, CONTROL) for one in held["items"]
-            )
+            events = [one if isinstance(one, (Undecoded, *CONTROL)) else [one] for one in held["items"]]
             self.origin = Position(held["began"])
+            rows = sum(weight(one) for one in events if not isinstance(one, CONTROL))
             self._log = MemoryLog(held["end"] - rows, self._kept)
-            for one in held["items"]:
-                self._log.append(one if isinstance(one, (Undecoded, *CONTROL)) else [one])
+            for one in events:
+                self._log.append(one)
             return
         # Imported lazily: only logs on disk need the encoding.
         from exop.runtime.log.disk import Replay
