@@ -27,10 +27,10 @@ from exop.model.meshes.nodes import INBOX, OUTBOX, READER
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.values.classes import Declared
 from exop.model.values.depth import DEPTH
-from exop.runtime.channels.base import Channel, Outlet, PullMode
+from exop.runtime.channels.base import Channel, DirectChannel, PullMode
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import Buffered, QueueChannel
-from exop.runtime.dataflow.entry import Entry, fan_out
+from exop.runtime.dataflow.entry import Entry
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.supervision.budget import current_call
 from exop.safe_repr import RAISED, error_text
@@ -170,8 +170,8 @@ class RemoteChannel:
             yield from found
 
 
-class Reader(Channel):
-    """Reads the content of `channel` at `peer`, whose kind is `reads`, by its public methods.
+class Reader(DirectChannel):
+    """Reads the content of `channel` at `peer`, whose kind is `reads`, by its public methods; nothing is pushed into it.
 
     A read waits for a peer that cannot be reached, as long as that takes: the slet gets no further items, and goes on
     when the peer answers. With `cache`, a read returns the last result of the same call, also while the peer is away,
@@ -179,7 +179,6 @@ class Reader(Channel):
     """
 
     kind: ClassVar[str] = "reader"
-    serial: ClassVar[bool] = False
     pull_mode: ClassVar[PullMode] = "read"
 
     def __init__(self, name: str, *, peer: str, channel: str, reads: str, cache: bool = False) -> None:
@@ -204,10 +203,6 @@ class Reader(Channel):
         """Permit the classes that the ports, and the channel that is read, declare."""
         known = [one.items for one in (*types, self.asked.type) if one is not None]
         self._remote.declared = Declared(*known)
-
-    def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Return the entry of the consumers, to which nothing is pushed."""
-        return fan_out([outlet.entry for outlet in outlets])
 
     def read(self, port: str) -> list[Any]:
         """Return the content."""
