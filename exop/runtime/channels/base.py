@@ -336,9 +336,8 @@ class ControlMerge:
     def forget(self) -> None:
         """Delete the state of removed producers, so that a new one of the same name starts without state."""
         with self._lock:
-            self._times = {name: moment for name, moment in self._times.items() if name in self._expected}
-            self._ended &= self._expected
-            self._quiet = {name: found for name, found in self._quiet.items() if name in self._expected}
+            for producer in {*self._times, *self._ended, *self._quiet} - self._expected:
+                self.open_anew(producer)
 
     def open_anew(self, producer: str) -> None:
         """Begin another stream of *producer*."""

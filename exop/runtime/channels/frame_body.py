@@ -50,7 +50,6 @@ from exop.runtime.dataflow.entry import Method
 
 #: The first byte of a body.
 GENERAL, SCALARS, BYTES, TABLES, ROWS, ARROW = (bytes([number]) for number in range(6))
-_HEADS: Final = (GENERAL, SCALARS, BYTES, TABLES, ROWS)
 #: The nesting depth of a body: a list around its items.
 _LEVELS: Final = DEPTH + 2
 #: The least number of bytes per dictionary for which the fast decoder is used; it does not count the memory.
@@ -288,7 +287,7 @@ class BodyReader:
                 items = self._decoded(data)
         else:
             items = self._decoded(data)
-        if type(items) is not list or head not in _HEADS:
+        if type(items) is not list or head not in (GENERAL, *_decoders):
             raise ValueError("the items are no list in a known encoding")
         return items if make is None else [make(row) for row in items]
 
