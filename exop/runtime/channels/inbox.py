@@ -62,7 +62,6 @@ class Inbox(Connector, QueueChannel):
         self._granted = self._bytes = 0
         self._sizes: deque[tuple[int, int]] = deque()  # of the frames that wait: where they end, and their bytes
         self._made: Callable[[], int] = lambda: 0
-        self._reported = Progress("", 0, 0, 0)
         self._durable = True
         self._over = self._read_out = False
         self._undecoded = 0  # frames

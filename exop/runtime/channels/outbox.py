@@ -79,7 +79,6 @@ class Outbox(Connector):
         self._sent_at = 0.0  # the time of the last item that its pusher sent
         self._inbox: str | None = None  # the incarnation of the inbox
         self._restored = False
-        self._reported = Progress("", 0, 0, 0)
         self._disk: Spill | None = None
         self._spilling = threading.Lock()
 

@@ -18,8 +18,6 @@ from exop.runtime.drivers.base import Driver, Halted, acting_as
 
 Yields = Literal["items", "mixed", "batches"]
 _MARKS = frozenset(CONTROL)
-#: Called with the error that the iterator raised; returns whether to iterate again.
-Broken = Callable[[BaseException], bool]
 
 
 class ThreadDriver(Driver):
@@ -129,7 +127,7 @@ class SourceDriver(ThreadDriver):
         pulls: The slet takes its items from queues.
 
     Attributes:
-        broken: The failure policy, which is called when the iterator raises.
+        broken: The failure policy, called with the error of the iterator; returns whether to iterate again.
         yielded: While the driver is parked, the item that was yielded and not pushed; the memento already includes it.
         over: The slet had ended before the checkpoint from which it was restored.
     """
@@ -149,7 +147,7 @@ class SourceDriver(ThreadDriver):
         self.yielded: tuple[Any] | None = None
         self.over = False
         self._iterate = iterate
-        self.broken: Broken = _raise
+        self.broken: Callable[[BaseException], bool] = _raise
         self._finish = finish
         self._unsent = unsent
         self._batches = form == "batches"
@@ -302,8 +300,6 @@ def _raise(error: BaseException) -> bool:
     raise error
 
 
-#: Sends a payload; the argument is whether to use the instrumented path.
-Send = Callable[[bool], None]
 #: Turns a push into an in-flight item for another driver; the argument is whether the push was begun.
 Pending = Callable[[bool], InFlight]
 
@@ -343,9 +339,10 @@ class EngineDriver(Driver):
             self._started = True
             self.open()
 
-    def drive(self, send: Send, pending: Pending | None = None) -> None:
+    def drive(self, send: Callable[[bool], None], pending: Pending | None = None) -> None:
         """Carry out one push of the slet after a safe point, at which *pending* may pass the push to a replacement.
 
+        The argument of *send* is whether to use the instrumented path.
         Raise `ChannelClosed` if the platform has ended the stream.
         """
         with self.turn, acting_as(self):

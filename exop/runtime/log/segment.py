@@ -46,8 +46,6 @@ MAGIC: Final = b"ExL1"
 _HEAD: Final = struct.Struct("<4sQdIIHHI")
 _SUM: Final = struct.Struct("<I")
 _SUMMED: Final = struct.Struct("<4sQdIIHHII")
-#: The bytes of a header.
-HEADER: Final = _SUMMED.size
 #: The longest body.
 LARGEST: Final = 2**31 - 1
 #: The kinds of frames: rows, the opening of each segment (its `rows` are the control items before it since the last
@@ -189,7 +187,7 @@ def written(first: int, time: float, rows: int, body: bytes, *, kind: int = ROWS
 
 def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     """Return the frame in *data* at *at*, *position* in the file; if it is not whole, its length (0: no header)."""
-    if len(data) < (begin := at + HEADER):
+    if len(data) < (begin := at + _SUMMED.size):
         return 0
     magic, first, time, rows, length, key_length, kind, known, head = _SUMMED.unpack_from(data, at)
     if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
