@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -148,9 +148,6 @@ _PART = "partition-"
 
 def _is_filled(folder: Path) -> bool:
     """Whether something was ever written into a partition on disk."""
-    part = LogChannel(folder.name, path=folder)
-    part.open()
-    try:
+    with closing(LogChannel(folder.name, path=folder)) as part:
+        part.open()
         return part.position != Position(0, 0)
-    finally:
-        part.close()

@@ -18,7 +18,7 @@ import zlib
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -123,11 +123,8 @@ class Files:
 
     def sync(self, folder: Path) -> None:
         """Force the names in a folder to disk."""
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        with closing(File(folder, os.O_RDONLY | os.O_DIRECTORY)) as file:
+            os.fsync(file.number)
 
     def lock(self, path: Path) -> File | None:
         """Lock a file until it is closed or the process ends; `None` if another holder has it locked."""
@@ -429,28 +426,22 @@ def noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
     if COMMITTED not in files.names(folder):
         return None, None
     try:
-        file = files.open(folder / COMMITTED)
+        with closing(files.open(folder / COMMITTED)) as file:
+            end, start, marks = file.read(0, 20), file.read(20, 20).strip(), file.read(40, 20)
+        return Position(int(end), int(marks or b"0")), int(start) if start else None
     except FileNotFoundError:  # removed meanwhile
         return None, None
-    try:
-        end, start, marks = file.read(0, 20), file.read(20, 20).strip(), file.read(40, 20)
-        return Position(int(end), int(marks or b"0")), int(start) if start else None
     except ValueError as problem:
         cure = f"restore it from a copy, or remove it: then every row of the log counts: {folder / COMMITTED}"
         raise StoredStateError(what=f"the log {folder}", problem=f"{COMMITTED} is damaged", cure=cure) from problem
-    finally:
-        file.close()
 
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
     """Replace a file atomically, and force it to disk; after an `OSError`, the file is unchanged."""
     unfinished = path.with_suffix(UNFINISHED)
-    file = files.open(unfinished)
-    try:
+    with closing(files.open(unfinished)) as file:
         file.truncate(0)
         file.write(0, data)
         file.sync()
-    finally:
-        file.close()
     files.rename(unfinished, path)
     files.sync(path.parent)
