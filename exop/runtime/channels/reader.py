@@ -91,7 +91,10 @@ def answer(
         if known[method]:
             return _written(getattr(channel, method))
         if method == PUSH:
-            _push(channel, into, *given)
+            (items,) = given
+            if isinstance(channel, Buffered) and channel.depth and channel.depth + len(items) > channel.capacity:
+                raise ChannelFull(channel=channel.name, capacity=channel.capacity)
+            into().push_batch(items)
             return _written(None)
         return _written(_query(channel, *given) if method == QUERY else getattr(channel, method)(*given, **named))
     except ExopError:
@@ -109,13 +112,6 @@ def _query(channel: Channel, predicate: str, most: int | None = None) -> list[An
     content = channel.replay(channel.start) if isinstance(channel, LogChannel) else channel.read("")
     found = [item for item in content if holds(item)]
     return found if most is None else found[:most]
-
-
-def _push(channel: Channel, into: Callable[[], Entry], items: list[Any]) -> None:
-    """Push items, or refuse all of them if there is no room."""
-    if isinstance(channel, Buffered) and channel.depth and channel.depth + len(items) > channel.capacity:
-        raise ChannelFull(channel=channel.name, capacity=channel.capacity)
-    into().push_batch(items)
 
 
 def _written(value: Any) -> bytes:
