@@ -340,8 +340,7 @@ class QueueChannel(Buffered):
         longest, worker = self.deliver.max_wait, self.worker
         if longest <= 0 or worker is None or worker.ignores_capacity or worker.ending or worker.retired:
             return 0.0
-        whole = (one for one in list(self.entries) if type(one) is Packet and one.method != "push")
-        if self._suffices() or next(whole, None) is not None:
+        if self._suffices() or any(type(one) is Packet and one.method != "push" for one in list(self.entries)):
             return 0.0
         now = time.monotonic()
         self._held_since = self._held_since or now

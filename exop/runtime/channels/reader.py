@@ -167,7 +167,7 @@ class RemoteChannel:
 
 
 class Reader(DirectChannel):
-    """Reads the content of `channel` at `peer`, whose kind is `reads`, by its public methods; nothing is pushed into it.
+    """Reads the content of `channel` at `peer`, of the kind `reads`, by its public methods; nothing is pushed into it.
 
     A read waits for a peer that cannot be reached, as long as that takes: the slet gets no further items, and goes on
     when the peer answers. With `cache`, a read returns the last result of the same call, also while the peer is away,
