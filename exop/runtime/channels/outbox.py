@@ -424,7 +424,7 @@ class Outbox(Connector):
         """Restore the events and numbers; those that the inbox has already are not sent again."""
         now = time.monotonic()
         with self._turn:
-            self._kept = deque(Event(events, form, head, data, now) for events, form, head, data in held["events"])
+            self._kept = deque(Event._make((*event, now)) for event in held["events"])
             self._first = self._next = held["first"]
             self._next += sum(event.events for event in self._kept)
             self._extra = self._bytes = 0

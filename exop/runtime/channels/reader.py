@@ -14,15 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
-from exop.errors import (
-    ChannelFull,
-    ExopError,
-    MeshError,
-    PeerUnreachable,
-    PlanError,
-    PlatformBusy,
-    UnknownName,
-)
+from exop.errors import ChannelFull, ExopError, MeshError, PeerUnreachable, PlanError, PlatformBusy, UnknownName
 from exop.model.meshes.nodes import INBOX, OUTBOX, READER
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.values.classes import Declared
