@@ -407,7 +407,7 @@ class ControlMerge:
                 "sent": self._sent,
                 "done": self.done,
                 "outbox": list(self._outbox),
-                "idle": {name: allowed for name, (_, allowed) in self._quiet.items()},
+                "idle": {name: allowed for name, (_, allowed) in self._quiet.items()} or None,
             }
 
     def restore(self, held: Mapping[str, Any]) -> None:

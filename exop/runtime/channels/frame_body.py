@@ -287,7 +287,7 @@ class BodyReader:
                 items = self._decoded(data)
         else:
             items = self._decoded(data)
-        if type(items) is not list or head not in (GENERAL, *_decoders):
+        if type(items) is not list or (head not in _decoders and head != GENERAL):
             raise ValueError("the items are no list in a known encoding")
         return items if make is None else [make(row) for row in items]
 
