@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.durable_app import ON_SPARK, OUTPUTS
+from exop.model.items import CONTROL
 from exop.runtime.durable import failpoints
 from exop.runtime.log.disk import DiskLog
+from exop.runtime.log.memory import flat
 
 ROOT = Path(__file__).parents[1]
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / "plugins" / "exop-spark")])
@@ -106,7 +108,7 @@ class Run:
         found = {name: (self.folder / name).read_text().splitlines() for name in names}
         found["merged"].sort()
         log = DiskLog(self.folder / "state" / "channels" / "durable.application" / "kept.channel")
-        found["log"] = [str(row) for batch in log.read(0, log.end) for row in batch]
+        found["log"] = [str(row) for row in flat(log.events(0, log.end)) if not isinstance(row, CONTROL)]
         log.close()
         return found
 

@@ -82,7 +82,7 @@ def read(folder: Path, rounds: int, rows: int = 20_000) -> Iterator[Result]:
                 database.execute("INSERT INTO log VALUES (?, ?)", (number, encode([row(number)])))
 
         def from_log() -> int:
-            return sum(len(log.read(start, start + LOT)) for start in range(0, rows, LOT))
+            return sum(len(log.events(start, start + LOT)) for start in range(0, rows, LOT))
 
         def from_file() -> int:
             with file.open("rb") as found:

@@ -399,7 +399,7 @@ class Feed:
                 raise EngineError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
             # A batch that was planned before a crash, and not emitted, is read without being planned again.
             self._planned = max(self._planned, end)
-            return self._log.read(start, end)
+            return self._log.events(start, end)
 
     def _trim(self) -> None:
         self._log.trim(self._committed if self.follower is None else min(self._committed, self._kept))

@@ -113,12 +113,14 @@ class Pause:
                 self._closed[driver] = None
                 self._unparked.append(driver)
                 driver.cutting = self.cutting
-                driver.close(self._look)
+                driver.watch(self._look)
+                driver.close()
 
     def open(self, driver: Driver) -> None:
         """Open one driver before the others."""
         del self._closed[driver]
-        driver.open(self._look)
+        driver.unwatch(self._look)
+        driver.open()
 
     def watch(self, driver: Driver) -> None:
         """Check the awaited condition also whenever this driver rests."""
@@ -205,8 +207,8 @@ class Pause:
             self.seconds, self._still_since = time.perf_counter() - self._still_since, None
         while self._watched:
             self._watched.pop().unwatch(self._look)
-        while self._closed:
-            self._closed.popitem()[0].open(self._look)
+        for driver in reversed([*self._closed]):
+            self.open(driver)
 
     def _stops(self) -> bool:
         """Whether to wait no longer: there is an interrupt, or a driver waits inside of a slet, and cannot park."""

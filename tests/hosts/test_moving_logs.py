@@ -123,7 +123,7 @@ def test_a_log_that_is_cut_is_copied_again(tmp_path: Path):
     log.cut(5)
     log.append(["other"])
     copying.write(tmp_path / "copy", log.parts(""), log.files)
-    assert flat(disk.DiskLog(tmp_path / "copy").read(0, 6)) == [0, 1, 2, 3, 4, "other"]
+    assert flat(disk.DiskLog(tmp_path / "copy").events(0, 6)) == [0, 1, 2, 3, 4, "other"]
 
 
 @pytest.mark.parametrize("name", ["../x.log", "/x.log", "lock", f"{0:020d}.log.copy", f"other/{0:020d}.log"])

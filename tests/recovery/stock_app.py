@@ -75,7 +75,7 @@ def rows_of(folder: Path) -> list[Any]:
     """What a log holds."""
     log = DiskLog(folder)
     try:
-        return [row for batch in log.read(0, log.end) for row in batch]
+        return [row for batch in log.events(0, log.end) for row in batch]
     finally:
         log.close()
 

@@ -126,7 +126,7 @@ def test_what_no_checkpoint_counts_is_not_read_yet(log):
     """Rows behind the last checkpoint of a durable application may be taken back; `replay()` returns them."""
     log.append([1, 2, 3])
     log.settle(2)
-    assert [row for batch in log.read(0, log.end) for row in batch] == [1, 2, 3]  # what replay() returns
+    assert [row for batch in log.events(0, log.end) for row in batch] == [1, 2, 3]  # what replay() returns
     assert feed(read_log, path=log.folder) == [1, 2]
     log.settle(3)
     assert feed(read_log, path=log.folder) == [1, 2, 3]

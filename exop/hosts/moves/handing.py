@@ -19,14 +19,14 @@ from exop.model.values.classes import Declared
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
 from exop.runtime.channels.frame_body import BodyReader, body_of, event_of
-from exop.runtime.channels.inbox import Inbox
-from exop.runtime.channels.log import LoggingChannel
+from exop.runtime.channels.inbox import Inbox, without
+from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.partitioned import shared_out
+from exop.runtime.channels.partitioned_log import PartitionedLogChannel
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.wire import Event, Frame
-from exop.runtime.dataflow.batches import cut
-from exop.runtime.dataflow.entry import InFlight, Method, count_items, placeholder, unpacked
+from exop.runtime.dataflow.entry import InFlight, Method, placeholder, unpacked
 from exop.runtime.lifecycle import Event as Happened
 from exop.runtime.lifecycle import State
 from exop.runtime.log import copying
@@ -104,7 +104,7 @@ class Handing:
         found: dict[str, Path | None] = {}
         for name in sorted({*self.transfer.contents, *self.transfer.restored}):
             spec = (plan.before if name in self.transfer.contents else plan.after).channels[name]
-            if issubclass(manager.kinds[spec.kind], LoggingChannel):
+            if issubclass(manager.kinds[spec.kind], (LogChannel, PartitionedLogChannel)):
                 given = spec.settings.get("path")
                 found[name] = manager.channel_home(plan.after.name, name) if given is None else Path(given)
         return found
@@ -288,7 +288,7 @@ class Handing:
                 f"the events {begin} to {first - 1} between {rest.source} and {rest.target} ({rest.outbox}) are lost; "
                 f"make the change without moving what is connected there"
             )
-        return [*work, *_without(_read(reader, sent), begin - first)]
+        return [*work, *without(_read(reader, sent), begin - first)]
 
     def _declared(self, rest: Rest) -> Declared:
         """The classes that the items may be of: those that the ports declare where they go, or came from."""
@@ -347,14 +347,3 @@ def _travelling(event: Event) -> tuple[int, int, bytes]:
 def _read(reader: BodyReader, events: Iterable[tuple[int, int, bytes]]) -> Iterator[Work]:
     for number, form, body in events:
         yield from reader.read_each(Frame(0, number, form, [body]))
-
-
-def _without(work: Iterable[Work], events: int) -> Iterator[Work]:
-    """Yield the payloads behind so many events."""
-    for method, payload in work:
-        size = max(1, count_items(method, payload))
-        if events >= size:
-            events -= size
-        else:
-            yield method, cut(payload, events, size) if events else payload
-            events = 0

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 from weakref import WeakKeyDictionary
 
-from exop.errors import PeerUnreachable
+from exop.errors import PeerUnreachable, StateError
+from exop.logs import logger
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.mesh import ChannelSpec
 from exop.model.meshes.partitions import PARTITIONS
@@ -21,7 +22,8 @@ from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.channels.wire import Wires
-from exop.runtime.dataflow.entry import Entry, fan_out
+from exop.runtime.dataflow.entry import Entry, InFlight, Method, Push, Unwind, fan_out
+from exop.runtime.drivers.base import current_driver
 
 if TYPE_CHECKING:
     from exop.runtime.log.disk import DiskLog
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 clock: Callable[[], float] = time.monotonic
 #: A time before every punctuation.
 LOWEST = float("-inf")
+#: Seconds between two attempts to write to a full disk.
+AGAIN = 1.0
 #: A pull removes the next items, or reads the content.
 PullMode = Literal["take", "read"]
 
@@ -225,9 +229,14 @@ class DirectChannel(Channel):
 
 
 class KeepingChannel(Channel):
-    """The base of kinds that store items and pass them on."""
+    """The base of kinds that store items and pass them on; where the store has no room, the driver waits and retries.
+
+    Attributes:
+        stores_control: Whether control items are stored, too.
+    """
 
     refuses_whole: ClassVar[bool] = True
+    stores_control: ClassVar[bool] = False
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Return an entry that stores each item and then passes it on."""
@@ -237,21 +246,39 @@ class KeepingChannel(Channel):
         return entry
 
     @abstractmethod
-    def _keep(self, batch: Any) -> None:
-        """Store a batch; if this raises, store no part of it."""
+    def _keep(self, payload: Any) -> None:
+        """Store a batch or control item; if this raises, store no part of it (`StateError`: there is no room)."""
 
     def _passing(self, deliver: Entry) -> Entry:
         keep = self._keep
 
-        def push(item: Any) -> None:
-            keep([item])
-            deliver.push(item)
+        def keeping(method: Method) -> Push:
+            single = method == "push"
 
-        def push_batch(batch: Any) -> None:
-            keep(batch)
-            deliver.push_batch(batch)
+            def take(payload: Any) -> None:
+                try:
+                    keep([payload] if single else payload)
+                except StateError as problem:
+                    wait_for_disk(self, problem, InFlight(entry, method, payload))
+                getattr(deliver, method)(payload)
 
-        return Entry(push, push_batch, deliver.control)
+            return take
+
+        control = keeping("control") if self.stores_control else deliver.control
+        entry = Entry(keeping("push"), keeping("push_batch"), control)
+        return entry
+
+
+def wait_for_disk(channel: Channel, problem: StateError, work: InFlight) -> NoReturn:
+    """Make the driver that pushes into *channel* wait at its safe point, and retry; without one, raise *problem*."""
+    if (driver := current_driver()) is None:
+        raise problem
+    if channel.trouble is None:
+        facts = {"channel": channel.name, "problem": str(problem)}
+        logger("exop.log").error("a log cannot be written, and its producers wait", **facts)
+    channel.trouble = str(problem)
+    driver.on_caught_up()
+    raise Unwind(channel.trouble, lambda: False, work, patience=AGAIN)
 
 
 class ControlMerge:
@@ -269,8 +296,8 @@ class ControlMerge:
     __slots__ = ("_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times", "done")
 
     def __init__(self) -> None:
-        #: For each producer, the moment at which its time increased, and its allowance; `None` without allowances.
-        self._quiet: dict[str, tuple[float, float | None]] | None = None
+        #: For each producer, the moment at which its time increased, and its allowance; empty without allowances.
+        self._quiet: dict[str, tuple[float, float | None]] = {}
         self._lock = threading.RLock()
         self._expected: set[str] = set()
         self._times: dict[str, float] = {}
@@ -309,16 +336,15 @@ class ControlMerge:
     def forget(self) -> None:
         """Delete the state of removed producers, so that a new one of the same name starts without state."""
         with self._lock:
-            self._times = {name: moment for name, moment in self._times.items() if name in self._expected}
-            self._ended &= self._expected
-            self._quiet = self._quiet and {name: found for name, found in self._quiet.items() if name in self._expected}
+            for producer in {*self._times, *self._ended, *self._quiet} - self._expected:
+                self.open_anew(producer)
 
     def open_anew(self, producer: str) -> None:
         """Begin another stream of *producer*."""
         with self._lock:
             self._ended.discard(producer)
             self._times.pop(producer, None)
-            (self._quiet or {}).pop(producer, None)
+            self._quiet.pop(producer, None)
 
     def take_back_end(self, producer: str) -> None:
         """Expect the end of *producer* again, which the replaced slet has received but not passed on."""
@@ -332,7 +358,7 @@ class ControlMerge:
             if isinstance(mark, EndOfStream):
                 self._ended.add(producer)
             else:
-                if mark.idle is not None or self._quiet is not None:
+                if mark.idle is not None or self._quiet:
                     self._note(producer, mark)
                 self._times[producer] = max(self._times.get(producer, mark.time), mark.time)
             return self.take_due()
@@ -381,7 +407,7 @@ class ControlMerge:
                 "sent": self._sent,
                 "done": self.done,
                 "outbox": list(self._outbox),
-                "idle": self._quiet and {name: allowed for name, (_, allowed) in self._quiet.items()},
+                "idle": {name: allowed for name, (_, allowed) in self._quiet.items()} or None,
             }
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -390,16 +416,15 @@ class ControlMerge:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self.done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
-            self._quiet = held["idle"] and {name: (clock(), allowed) for name, allowed in held["idle"].items()}
+            self._quiet = {name: (clock(), allowed) for name, allowed in (held["idle"] or {}).items()}
 
     def _note(self, producer: str, mark: Punctuation) -> None:
         """Record the allowance of a producer, and whether its time has increased."""
-        now, quiet = clock(), self._quiet if self._quiet is not None else {}
+        now, quiet = clock(), self._quiet
         for name in self._expected:
             quiet.setdefault(name, (now, math.inf if name in self._times else None))
         rose = now if mark.time > self._times.get(producer, LOWEST) else quiet[producer][0]
         quiet[producer] = (rose, math.inf if mark.idle is None else mark.idle)
-        self._quiet = quiet
 
     def _awaited(self, names: set[str]) -> set[str]:
         """Return the producers that delay the punctuations of the others."""
@@ -419,8 +444,6 @@ class ControlMerge:
             return [EndOfStream()]
         if (lowest := min(self._times.get(name, LOWEST) for name in self._awaited(still))) <= self._sent:
             return []
-        if self._quiet is None:
-            return [Punctuation(lowest)]
         idle = max(self._quiet.get(name, (0.0, math.inf))[1] or 0.0 for name in still & self._times.keys())
         return [Punctuation(lowest, idle if idle < math.inf else None)]
 

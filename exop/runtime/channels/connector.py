@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from exop.runtime.channels.queue import Buffered
-from exop.runtime.channels.wire import Wire
+from exop.runtime.channels.wire import Progress, Wire
 
 Acknowledgement: TypeAlias = Literal["received", "done", "stable"]
 Mode: TypeAlias = Literal["sync", "async", "offline"]
@@ -29,6 +29,7 @@ class Connector(Buffered):
     def _name_other_half(self, peer: str, key: str, epoch: int, ack: Acknowledgement, mode: Mode) -> None:
         self.peer, self.key, self.epoch, self.ack, self.mode = peer, key, epoch, ack, mode
         self.state, self._reason = WAITING, ""
+        self._reported = Progress("", 0, 0, 0)
         self._wire: Wire | None = None
         self._detach: Callable[[], None] = lambda: None
         self._turn = threading.RLock()

@@ -13,6 +13,7 @@ import dataclasses
 import struct
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import product
 from operator import attrgetter
@@ -49,7 +50,6 @@ from exop.runtime.dataflow.entry import Method
 
 #: The first byte of a body.
 GENERAL, SCALARS, BYTES, TABLES, ROWS, ARROW = (bytes([number]) for number in range(6))
-_HEADS: Final = (GENERAL, SCALARS, BYTES, TABLES, ROWS)
 #: The nesting depth of a body: a list around its items.
 _LEVELS: Final = DEPTH + 2
 #: The least number of bytes per dictionary for which the fast decoder is used; it does not count the memory.
@@ -108,10 +108,8 @@ def batch_event(batch: Any, at: float = 0.0) -> Event:
     kinds = set(map(type, batch))
     heads = set(map(_KINDS.get, kinds))
     if (head := heads.pop() if len(heads) == 1 else None) is not None:
-        try:
+        with suppress(OverflowError, UnicodeEncodeError):
             return Event(len(batch), LIST, head, _packed(batch), at)
-        except (OverflowError, UnicodeEncodeError):
-            head = None
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is not None and (row := _row(cast(Hashable, kind))) is not None:
         head, values = row
@@ -289,7 +287,7 @@ class BodyReader:
                 items = self._decoded(data)
         else:
             items = self._decoded(data)
-        if type(items) is not list or head not in _HEADS:
+        if type(items) is not list or (head not in _decoders and head != GENERAL):
             raise ValueError("the items are no list in a known encoding")
         return items if make is None else [make(row) for row in items]
 
@@ -338,13 +336,11 @@ def _unfit(problem: str) -> StoredStateError:
 def _single(frame: Frame, body: bytes) -> list[Undecoded]:
     """Return each item of a frame, or the whole if it is no list of several items."""
     start, items = 1, list[msgspec.Raw]()
-    try:
+    with suppress(struct.error, msgspec.MsgspecError, RecursionError):  # it may be malformed as a whole
         if body[:1] == ROWS:
             start = 3 + _SHORT.unpack_from(body, 1)[0]
         if frame.form in (ITEMS, LIST) and frame.events > 1:
             items = _parts_of(memoryview(body)[start:])
-    except (struct.error, msgspec.MsgspecError, RecursionError):
-        pass  # it is malformed as a whole
     if len(items) == frame.events and len(items) * start <= MOST_BYTES:
         return [Undecoded(LIST, 1, body[:start] + b"\x91" + bytes(one)) for one in items]
     return [Undecoded(LIST if frame.form == ITEMS else frame.form, frame.events, body)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from exop.logs import logger
 from exop.model.items import EndOfStream
 from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import PortType
+from exop.model.values.classes import Declared
 from exop.runtime.channels.connector import CONNECTED, Acknowledgement, Connector, Mode
 from exop.runtime.channels.queue import QueueChannel, Waiting
 from exop.runtime.channels.wire import ITEMS, MOST_OF_EVENT, Frame, Progress, Wire, check_bounds
@@ -61,7 +62,6 @@ class Inbox(Connector, QueueChannel):
         self._granted = self._bytes = 0
         self._sizes: deque[tuple[int, int]] = deque()  # of the frames that wait: where they end, and their bytes
         self._made: Callable[[], int] = lambda: 0
-        self._reported = Progress("", 0, 0, 0)
         self._durable = True
         self._over = self._read_out = False
         self._undecoded = 0  # frames
@@ -86,7 +86,6 @@ class Inbox(Connector, QueueChannel):
     def typed(self, types: Sequence[PortType]) -> None:
         """Permit what the ports take, and the classes that the channel declares that the connector serves."""
         # Imported lazily: only remote connectors need the encoding.
-        from exop.model.values.classes import Declared
         from exop.runtime.channels.frame_body import BodyReader
 
         known = self.asked.type if hasattr(self, "asked") else None
@@ -128,7 +127,8 @@ class Inbox(Connector, QueueChannel):
             self.state = CONNECTED
             if not self.admit((*frame[:3], size)):
                 return
-            self._add(self._read(frame, self._failed), self._next - frame.first)
+            payloads = without(self._read(frame, self._failed), self._next - frame.first)
+            self.entries.extend(map(self._packed, payloads))
             # Collections take more in memory than on the wire, where four times as much is usual.
             size = max(size, self._made() // 4)
             self._bytes += size
@@ -140,20 +140,6 @@ class Inbox(Connector, QueueChannel):
         self._wake_worker()
         if self.ack == "received" or self.left:
             self._report(later=self._next - self._reported.done < self.capacity // 4)
-
-    def _add(self, payloads: list[tuple[Method, Any]], known: int) -> None:
-        """Append the payloads after the first *known* events."""
-        add = self.entries.append
-        for method, payload in payloads:
-            if known >= (size := max(1, count_items(method, payload))):
-                known -= size
-            elif method == "push":
-                add(payload)
-            else:
-                rest, known = (cut(payload, known, size) if known else payload), 0
-                if method == "push_batch":
-                    self._lighten(1 - count_items(method, rest))
-                add(Packet(method, rest))
 
     def _failed(self, problem: Exception) -> None:
         """Log a frame with items for the ports to refuse; of many, ever fewer."""
@@ -286,3 +272,15 @@ class Inbox(Connector, QueueChannel):
             "acknowledged": self._acknowledged,
             "credit": max(0, self._granted - self._next),
         }
+
+
+def without(work: Iterable[Waiting], events: int) -> Iterator[Waiting]:
+    """Yield the payloads after so many events."""
+    for method, payload in work:
+        if not events:
+            yield method, payload
+        elif events >= (size := max(1, count_items(method, payload))):
+            events -= size
+        else:
+            yield method, cut(payload, events, size)
+            events = 0

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from exop.errors import MeshError, StateError, StoredStateError
-from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
-from exop.runtime.channels.base import Channel, KeepingChannel, Outlet
+from exop.runtime.channels.base import KeepingChannel, Outlet
 from exop.runtime.channels.wire import Undecoded
-from exop.runtime.dataflow.entry import Entry, InFlight, Method, Unwind
-from exop.runtime.drivers.base import current_driver
+from exop.runtime.dataflow.batches import weight
+from exop.runtime.dataflow.entry import Entry
 from exop.runtime.log.memory import EventLog, Fsync, MemoryLog, Position, Retention, flat
 
 if TYPE_CHECKING:
@@ -21,40 +21,9 @@ if TYPE_CHECKING:
 
 #: The number of items that are stored by default.
 KEPT = 100_000
-#: Seconds between two attempts to write to a full disk.
-AGAIN = 1.0
 
 
-class LoggingChannel(KeepingChannel):
-    """The base of kinds that wait where the disk is full, or another store has no room.
-
-    Attributes:
-        stores_control: Whether control items are stored, too.
-    """
-
-    stores_control: ClassVar[bool] = True
-
-    def _passing(self, deliver: Entry) -> Entry:
-        keep = self._keep
-
-        def keeping(method: Method) -> Callable[[Any], None]:
-            single = method == "push"
-
-            def take(payload: Any) -> None:
-                try:
-                    keep([payload] if single else payload)
-                except StateError as problem:
-                    wait_for_disk(self, problem, InFlight(entry, method, payload))
-                getattr(deliver, method)(payload)
-
-            return take
-
-        control = keeping("control") if self.stores_control else deliver.control
-        entry = Entry(keeping("push"), keeping("push_batch"), control)
-        return entry
-
-
-class LogChannel(LoggingChannel):
+class LogChannel(KeepingChannel):
     """Passes items on and stores them under offsets: on disk at `path`, or in the state directory; else in memory.
 
     Control items are stored between the items, in the order of arrival, and have no offset. `keep` (a number of items,
@@ -72,6 +41,7 @@ class LogChannel(LoggingChannel):
     """
 
     kind: ClassVar[str] = "log"
+    stores_control: ClassVar[bool] = True
     reading: ClassVar[frozenset[str]] = frozenset({"began", "end", "events", "pieces", "position", "replay", "start"})
 
     def __init__(
@@ -161,7 +131,7 @@ class LogChannel(LoggingChannel):
 
     def pieces(self, start: int, end: int) -> list[Any]:
         """Return the items from offset *start* up to *end* as lists and record batches, as they arrived."""
-        return self._log.read(start, end)
+        return [one for one in self._log.events(start, end) if not isinstance(one, CONTROL)]
 
     def events(self, start: int | Position, end: int | Position | None = None) -> list[Any]:
         """Return lists, record batches and the control items between them, from offset *start* up to *end*."""
@@ -191,11 +161,8 @@ class LogChannel(LoggingChannel):
         end = self._captured
         found: dict[str, Any] = {"began": self.began, "end": end.offset}
         if self._disk is None:
-            batches = self.events(self.start, end)
-            return {
-                **found,
-                "items": [one for batch in batches for one in ([batch] if type(batch) is Undecoded else flat([batch]))],
-            }
+            items = ([one] if type(one) is Undecoded else flat([one]) for one in self.events(self.start, end))
+            return {**found, "items": [*chain.from_iterable(items)]}
         return {**found, "marks": [self.origin.marks, end.marks], "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
@@ -209,13 +176,12 @@ class LogChannel(LoggingChannel):
             cure = "start both with a state directory (--state), or both without"
             raise StateError(f"the log {self.name!r} is on disk on one host, and in memory on the other; {cure}")
         if self._disk is None:
-            rows = sum(
-                one.num_rows if type(one) is Undecoded else not isinstance(one, CONTROL) for one in held["items"]
-            )
+            events = [one if isinstance(one, (Undecoded, *CONTROL)) else [one] for one in held["items"]]
             self.origin = Position(held["began"])
+            rows = sum(weight(one) for one in events if not isinstance(one, CONTROL))
             self._log = MemoryLog(held["end"] - rows, self._kept)
-            for one in held["items"]:
-                self._log.append(one if isinstance(one, (Undecoded, *CONTROL)) else [one])
+            for one in events:
+                self._log.append(one)
             return
         # Imported lazily: only logs on disk need the encoding.
         from exop.runtime.log.disk import Replay
@@ -271,15 +237,3 @@ class LogChannel(LoggingChannel):
                 recovery.return_to(before)  # the whole payload will arrive again
                 raise
         self.trouble = None
-
-
-def wait_for_disk(channel: Channel, problem: StateError, work: InFlight) -> NoReturn:
-    """Make the driver that pushes into *channel* wait at its safe point, and retry; without one, raise *problem*."""
-    if (driver := current_driver()) is None:
-        raise problem
-    if channel.trouble is None:
-        facts = {"channel": channel.name, "problem": str(problem)}
-        logger("exop.log").error("a log cannot be written, and its producers wait", **facts)
-    channel.trouble = str(problem)
-    driver.on_caught_up()
-    raise Unwind(channel.trouble, lambda: False, work, patience=AGAIN)

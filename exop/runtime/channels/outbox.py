@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from exop.errors import ConnectorLost, NotStorable, PlanError, StateError
 from exop.logs import logger
 from exop.model.items import EndOfStream
-from exop.runtime.channels.base import Outlet
+from exop.runtime.channels.base import Outlet, wait_for_disk
 from exop.runtime.channels.connector import CONNECTED, DISCONNECTED, LOST, Acknowledgement, Connector, Mode
-from exop.runtime.channels.log import wait_for_disk
 from exop.runtime.channels.queue import Waiting
 from exop.runtime.channels.wire import ITEMS, MOST_BYTES, MOST_ITEMS, MOST_OF_EVENT, Event, Frame, Progress, Wire
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Unwind, count_items
@@ -80,15 +79,11 @@ class Outbox(Connector):
         self._sent_at = 0.0  # the time of the last item that its pusher sent
         self._inbox: str | None = None  # the incarnation of the inbox
         self._restored = False
-        self._reported = Progress("", 0, 0, 0)
         self._disk: Spill | None = None
         self._spilling = threading.Lock()
 
     def open(self) -> None:
         """Find the wire to the peer; raise `UnknownName` if there is none."""
-        from exop.runtime.channels.frame_body import body_of
-
-        self._body_of = body_of
         if self.mode == "offline":
             from exop.runtime.channels.spill import Spill
 
@@ -118,8 +113,9 @@ class Outbox(Connector):
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Return the entry that encodes and stores; an outbox has no consumers on its platform."""
         # Imported lazily, here and below: only remote connectors need the encoding.
-        from exop.runtime.channels.frame_body import checked, control_event, item_event, pieces
+        from exop.runtime.channels.frame_body import body_of, checked, control_event, item_event, pieces
 
+        self._body_of = body_of
         add, clock = self._add, time.monotonic
 
         def push(item: Any) -> None:
@@ -428,7 +424,7 @@ class Outbox(Connector):
         """Restore the events and numbers; those that the inbox has already are not sent again."""
         now = time.monotonic()
         with self._turn:
-            self._kept = deque(Event(events, form, head, data, now) for events, form, head, data in held["events"])
+            self._kept = deque(Event._make((*event, now)) for event in held["events"])
             self._first = self._next = held["first"]
             self._next += sum(event.events for event in self._kept)
             self._extra = self._bytes = 0

@@ -175,9 +175,8 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
         probes = [{name: one.probe for name, one in group.items()} for group in groups]
         return route(partitioning, probes, refuse, probing=False)
 
-    members = [entry for group in groups for entry in group.values()]
     late = {"push": lambda: _push(partitioning.key, table, push_other), "push_batch": lambda: push_batch}
-    every = fan_out(members)
+    every = fan_out([entry for group in groups for entry in group.values()])
     made = LateEntry(every.control, {**late, "probe": probe} if probing else late)
     made.gathers, made.max_wait = every.gathers, every.max_wait
     return made

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from exop.errors import MeshError
 from exop.model.items import CONTROL
-from exop.runtime.channels.log import LogChannel, LoggingChannel
+from exop.runtime.channels.base import KeepingChannel
+from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split
 from exop.runtime.log.memory import Fsync, Position, flat
 
@@ -24,7 +25,7 @@ def _of_each(name: str) -> Any:
     return method
 
 
-class PartitionedLogChannel(LoggingChannel):
+class PartitionedLogChannel(KeepingChannel):
     """Passes items on and stores each in the log of its partition: on disk at `path`, or in the state directory.
 
     The field `by` is the key; `partitions` cannot be changed afterwards. The other settings are those of `log`, for
@@ -35,6 +36,7 @@ class PartitionedLogChannel(LoggingChannel):
     """
 
     kind: ClassVar[str] = "partitioned_log"
+    stores_control: ClassVar[bool] = True
     entered: ClassVar[bool] = True
     reading: ClassVar[frozenset[str]] = frozenset({"oldest", "readable", "rows", "written"})
     close, exchange, take_part = map(_of_each, ("close", "exchange", "take_part"))
@@ -146,9 +148,6 @@ _PART = "partition-"
 
 def _is_filled(folder: Path) -> bool:
     """Whether something was ever written into a partition on disk."""
-    part = LogChannel(folder.name, path=folder)
-    part.open()
-    try:
+    with closing(LogChannel(folder.name, path=folder)) as part:
+        part.open()
         return part.position != Position(0, 0)
-    finally:
-        part.close()

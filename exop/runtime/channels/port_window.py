@@ -270,7 +270,7 @@ class PortWindow:
             self.items = Window(held["items"])
         else:
             for item in held["items"]:
-                self._keep(item, self.time(item))
+                self._timed(item, self.time(item))
         if held["before"] is not None:
             sizes, content = held["before"]
             self.before = make(sizes)
@@ -349,9 +349,6 @@ class PortWindow:
 
     def _timed(self, item: Any, moment: float) -> None:
         self.latest = moment if self.latest is None else max(moment, self.latest)
-        self._keep(item, moment)
-
-    def _keep(self, item: Any, moment: float) -> None:
         last = self.panes.last_of(moment)
         if moment >= (end := self.panes.end_of(last)):
             return  # in the gap between two windows, or after the last one

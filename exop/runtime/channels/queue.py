@@ -284,6 +284,8 @@ class QueueChannel(Buffered):
                 driver.rest()
                 return moved
             try:
+                if probe and type(item) is not Packet:
+                    item = Packet("push", item)
                 if type(item) is Packet:
                     self._deliver_packet(driver, item, probe=probe)
                 else:
@@ -291,11 +293,7 @@ class QueueChannel(Buffered):
                         self._let_in()
                     self.taken += 1
                     driver.count += 1
-                    if probe:
-                        driver.origin = 0.0
-                        self.deliver.probe.uncounted(item)
-                    else:
-                        push(item)
+                    push(item)
             except Unwind:
                 raise
             except BaseException as error:
@@ -342,8 +340,7 @@ class QueueChannel(Buffered):
         longest, worker = self.deliver.max_wait, self.worker
         if longest <= 0 or worker is None or worker.ignores_capacity or worker.ending or worker.retired:
             return 0.0
-        whole = (one for one in list(self.entries) if type(one) is Packet and one.method != "push")
-        if self._suffices() or next(whole, None) is not None:
+        if self._suffices() or any(type(one) is Packet and one.method != "push" for one in list(self.entries)):
             return 0.0
         now = time.monotonic()
         self._held_since = self._held_since or now

@@ -12,30 +12,20 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
-from exop.errors import (
-    ChannelFull,
-    ExopError,
-    MeshError,
-    PeerUnreachable,
-    PlanError,
-    PlatformBusy,
-    UnknownName,
-)
+from exop.errors import ChannelFull, ExopError, MeshError, PeerUnreachable, PlanError, PlatformBusy, UnknownName
 from exop.model.meshes.nodes import INBOX, OUTBOX, READER
 from exop.model.slets.ports import WINDOW, PortType
+from exop.model.values.classes import Declared
 from exop.model.values.depth import DEPTH
-from exop.runtime.channels.base import Channel, Outlet, PullMode
+from exop.runtime.channels.base import Channel, DirectChannel, PullMode
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import Buffered, QueueChannel
-from exop.runtime.dataflow.entry import Entry, fan_out
+from exop.runtime.dataflow.entry import Entry
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.supervision.budget import current_call
 from exop.safe_repr import RAISED, error_text
-
-if TYPE_CHECKING:
-    from exop.model.values.classes import Declared
 
 #: The methods that every channel answers besides those of its kind.
 QUERY, PUSH = "query", "push"
@@ -85,8 +75,6 @@ def answer(
         NotStorable: a part of the result has no form as bytes.
         MeshError: the arguments do not fit, or the method has raised an error.
     """
-    from exop.model.values.classes import Declared
-
     place = f"the {channel.kind} channel {channel.name!r}"
     if method not in (known := interface(type(channel))):
         raise UnknownName(place=place, kind="method", name=method, known=known)
@@ -95,7 +83,10 @@ def answer(
         if known[method]:
             return _written(getattr(channel, method))
         if method == PUSH:
-            _push(channel, into, *given)
+            (items,) = given
+            if isinstance(channel, Buffered) and channel.depth and channel.depth + len(items) > channel.capacity:
+                raise ChannelFull(channel=channel.name, capacity=channel.capacity)
+            into().push_batch(items)
             return _written(None)
         return _written(_query(channel, *given) if method == QUERY else getattr(channel, method)(*given, **named))
     except ExopError:
@@ -113,13 +104,6 @@ def _query(channel: Channel, predicate: str, most: int | None = None) -> list[An
     content = channel.replay(channel.start) if isinstance(channel, LogChannel) else channel.read("")
     found = [item for item in content if holds(item)]
     return found if most is None else found[:most]
-
-
-def _push(channel: Channel, into: Callable[[], Entry], items: list[Any]) -> None:
-    """Push items, or refuse all of them if there is no room."""
-    if isinstance(channel, Buffered) and channel.depth and channel.depth + len(items) > channel.capacity:
-        raise ChannelFull(channel=channel.name, capacity=channel.capacity)
-    into().push_batch(items)
 
 
 def _written(value: Any) -> bytes:
@@ -149,8 +133,6 @@ class RemoteChannel:
     """
 
     def __init__(self, call: Callable[[str, bytes], bytes], item: Any = Any) -> None:
-        from exop.model.values.classes import Declared
-
         self.declared = Declared(item)
         self._call = call
         self._next: int | None = None
@@ -176,8 +158,8 @@ class RemoteChannel:
             yield from found
 
 
-class Reader(Channel):
-    """Reads the content of `channel` at `peer`, whose kind is `reads`, by its public methods.
+class Reader(DirectChannel):
+    """Reads the content of `channel` at `peer`, of the kind `reads`, by its public methods; nothing is pushed into it.
 
     A read waits for a peer that cannot be reached, as long as that takes: the slet gets no further items, and goes on
     when the peer answers. With `cache`, a read returns the last result of the same call, also while the peer is away,
@@ -185,7 +167,6 @@ class Reader(Channel):
     """
 
     kind: ClassVar[str] = "reader"
-    serial: ClassVar[bool] = False
     pull_mode: ClassVar[PullMode] = "read"
 
     def __init__(self, name: str, *, peer: str, channel: str, reads: str, cache: bool = False) -> None:
@@ -208,14 +189,8 @@ class Reader(Channel):
 
     def typed(self, types: Sequence[PortType]) -> None:
         """Permit the classes that the ports, and the channel that is read, declare."""
-        from exop.model.values.classes import Declared
-
         known = [one.items for one in (*types, self.asked.type) if one is not None]
         self._remote.declared = Declared(*known)
-
-    def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Return the entry of the consumers, to which nothing is pushed."""
-        return fan_out([outlet.entry for outlet in outlets])
 
     def read(self, port: str) -> list[Any]:
         """Return the content."""

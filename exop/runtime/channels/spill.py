@@ -60,8 +60,7 @@ class Spill:
         return [*self._read(now, self._log.end), *self._behind]
 
     def _read(self, now: float, end: int) -> list[Event]:
-        rows = (row for rows in self._log.read(self._next, end) for row in rows)
-        return [Event(events, form, head, data, now) for events, form, head, data in rows]
+        return [Event._make((*row, now)) for rows in self._log.events(self._next, end) for row in rows]
 
     def take(self, now: float) -> list[Event]:
         """Take out the next events; raise `StateError` if they cannot be read."""

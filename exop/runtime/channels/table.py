@@ -41,12 +41,8 @@ class LatchChannel(KeepingChannel):
     @classmethod
     def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Return the fields of the key, and those that have an index."""
-        given = {name: settings.get(name) or () for name in ("key", "index")}
-        return [
-            (setting, name)
-            for setting, found in given.items()
-            for name in ([found] if isinstance(found, str) else found)
-        ]
+        given = [(setting, settings.get(setting) or ()) for setting in ("key", "index")]
+        return [(setting, one) for setting, found in given for one in ([found] if isinstance(found, str) else found)]
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Return an entry that stores and passes on; the first control item of all producers sets `filled`."""

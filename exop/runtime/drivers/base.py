@@ -171,19 +171,15 @@ class Driver:
             self.attention = True
         self.notify()
 
-    def close(self, watcher: Callable[[], None] | None = None) -> None:
-        """Ask the driver to park at its next safe point; its thread calls *watcher* whenever the driver rests."""
-        if watcher is not None:
-            self._watchers.append(watcher)
+    def close(self) -> None:
+        """Ask the driver to park at its next safe point."""
         with self._flags:
             self._closers += 1
             self.attention = True
         self._signal.set()
 
-    def open(self, watcher: Callable[[], None] | None = None) -> None:
-        """Let the driver continue, unless another thread has also closed it; *watcher* is no longer called."""
-        if watcher is not None:
-            self._watchers.remove(watcher)
+    def open(self) -> None:
+        """Let the driver continue, unless another thread has also closed it."""
         with self._flags:
             self._closers -= 1
             self.attention = True  # the entry may have been replaced: so that a driver reads its methods again

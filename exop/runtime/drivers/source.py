@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, Literal, NoReturn
 
 from exop.errors import ChannelClosed
@@ -18,8 +18,6 @@ from exop.runtime.drivers.base import Driver, Halted, acting_as
 
 Yields = Literal["items", "mixed", "batches"]
 _MARKS = frozenset(CONTROL)
-#: Called with the error that the iterator raised; returns whether to iterate again.
-Broken = Callable[[BaseException], bool]
 
 
 class ThreadDriver(Driver):
@@ -129,7 +127,7 @@ class SourceDriver(ThreadDriver):
         pulls: The slet takes its items from queues.
 
     Attributes:
-        broken: The failure policy, which is called when the iterator raises.
+        broken: The failure policy, called with the error of the iterator; returns whether to iterate again.
         yielded: While the driver is parked, the item that was yielded and not pushed; the memento already includes it.
         over: The slet had ended before the checkpoint from which it was restored.
     """
@@ -149,7 +147,7 @@ class SourceDriver(ThreadDriver):
         self.yielded: tuple[Any] | None = None
         self.over = False
         self._iterate = iterate
-        self.broken: Broken = _raise
+        self.broken: Callable[[BaseException], bool] = _raise
         self._finish = finish
         self._unsent = unsent
         self._batches = form == "batches"
@@ -180,9 +178,8 @@ class SourceDriver(ThreadDriver):
         except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
             self.unwound(error, InFlight(self.entry, "control", EndOfStream()))
 
-    def restart_iteration(self) -> None:
-        """Iterate the slet again, from its memento, after its last item. The driver is parked outside of the slet."""
-        self._request("restarting")
+    #: Iterate the slet again, from its memento, after its last item. The driver is parked outside of the slet.
+    restart_iteration = partialmethod(Driver._request, "restarting")
 
     def take_in_flight(self) -> list[InFlight]:
         """Take out the item that was yielded and not pushed."""
@@ -296,18 +293,13 @@ class SourceDriver(ThreadDriver):
             method = method_for(item, whole=self._batches)
             self.rows += count_items(method, item)
             steps.append((entry, method, item))
-        if self._unsent is not None:
-            in_order([*self._unsent(), *steps])
-        elif steps:
-            getattr(entry, method)(item)
+        in_order([*self._unsent(), *steps] if self._unsent is not None else steps)
 
 
 def _raise(error: BaseException) -> bool:
     raise error
 
 
-#: Sends a payload; the argument is whether to use the instrumented path.
-Send = Callable[[bool], None]
 #: Turns a push into an in-flight item for another driver; the argument is whether the push was begun.
 Pending = Callable[[bool], InFlight]
 
@@ -347,9 +339,10 @@ class EngineDriver(Driver):
             self._started = True
             self.open()
 
-    def drive(self, send: Send, pending: Pending | None = None) -> None:
+    def drive(self, send: Callable[[bool], None], pending: Pending | None = None) -> None:
         """Carry out one push of the slet after a safe point, at which *pending* may pass the push to a replacement.
 
+        The argument of *send* is whether to use the instrumented path.
         Raise `ChannelClosed` if the platform has ended the stream.
         """
         with self.turn, acting_as(self):

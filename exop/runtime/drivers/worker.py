@@ -324,9 +324,9 @@ class Worker(ThreadDriver):
         if self.alive:
             self._pool.schedule(self)
 
-    def open(self, watcher: Callable[[], None] | None = None) -> None:
+    def open(self) -> None:
         """Let the worker continue; if there is nothing to do, it gets no thread."""
-        super().open(watcher)
+        super().open()
         if self.alive and not self.sleeping:
             self._pool.schedule(self)
 

@@ -75,7 +75,7 @@ class EngineJournal(Tie):
         if log is None:  # a port that pulls
             return
         at = max(log.start, self.committed.inputs.get(port, 0) if start is None else start)
-        for batch in log.read(at, log.end):
+        for batch in log.events(at, log.end):
             single = isinstance(batch, list) and (self._forms[port] == "item" or isinstance(batch[0], CONTROL))
             for payload in batch if single else (batch,):
                 yield at, payload
@@ -234,7 +234,7 @@ class DiskJournal(EngineJournal):
         self._logs |= self._disks
         out = self._disks[_OUTPUT] = DiskLog(place / "out", Retention(fsync="append"))
         self._check_end("the output", out.end, self._base)
-        for rows in out.read(self._base, out.end):
+        for rows in out.events(self._base, out.end):
             for port, payload, header in rows:
                 self._unsent.append((self._outputs.get(port), payload))
                 if header is not None:

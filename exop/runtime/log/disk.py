@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -72,17 +72,14 @@ class DiskLog:
         self._broken: str | None = None
         self._version, self._synced = 1, 0  # of the content, which a killed process may not have forced to the disk
         self._segments: list[Segment] = []
-        with self._doing("opened"):
+        with ExitStack() as undo, self._doing("opened"):
             names = files.names(folder)
             self._lock = files.lock(folder / "lock")
-        if self._lock is None:
-            raise StateError(f"the log {folder} is in use; one channel of one platform at a time may have it open")
-        try:
-            with self._doing("opened"):
-                self._open_segments(names)
-        except BaseException:
-            self.close()
-            raise
+            if self._lock is None:
+                raise StateError(f"the log {folder} is in use; one channel of one platform at a time may have it open")
+            undo.callback(self.close)
+            self._open_segments(names)
+            undo.pop_all()
 
     @property
     def start(self) -> int:
@@ -124,8 +121,7 @@ class DiskLog:
         rows = 0 if mark else weight(payload)
         body = self.encoded(payload) if body is None else body
         with self._turn:
-            newest = self._segments[-1]
-            end, marks = newest.end, newest.marks
+            end, marks = self._segments[-1].position
             if not (rows or mark):
                 return end
             self._check_whole()
@@ -154,10 +150,6 @@ class DiskLog:
         # Decoded without the lock, so that appending threads do not wait.
         return contents(found, start.offset, end.offset)
 
-    def read(self, start: int, end: int) -> list[Any]:
-        """Return the rows from *start* up to *end* as slices of their batches."""
-        return [payload for payload in self.events(start, end) if not isinstance(payload, CONTROL)]
-
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset*, as far as they fill whole segments."""
         with self._turn:
@@ -176,7 +168,7 @@ class DiskLog:
             holder = next((one for one in reversed(self._segments) if one.base < offset), self._segments[0])
             rest, position = b"", holder.size
             for frame in holder.frames(offset):
-                if frame.place < place if frame.kind == MARK else frame.after <= offset:
+                if frame.behind <= place:
                     continue
                 if frame.first < offset:
                     (kept,) = contents([frame], frame.first, offset)
@@ -214,10 +206,9 @@ class DiskLog:
         with self._doing("written"):
             if place is not None:
                 first = max(start, self.start) if start is not None and self._retention.endless else None
-                file = note(self._files, self.folder, Position.at(place), first)
-                if start is not None and start > self.start:  # on disk before the segments are removed
-                    file.sync()
-                file.close()
+                with closing(note(self._files, self.folder, Position.at(place), first)) as file:
+                    if start is not None and start > self.start:  # on disk before the segments are removed
+                        file.sync()
             elif COMMITTED in self._files.names(self.folder):
                 self._files.remove(self.folder / COMMITTED)
 

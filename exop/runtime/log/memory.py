@@ -79,7 +79,7 @@ class MemoryLog:
         self._end, self._marks = Position.at(start)
         self._start = self._end
         self._retention = retention or Retention()
-        self._bounded = not self._retention.endless
+        self._bounded = self._retention.items is not None or self._retention.seconds is not None
         self._events: list[tuple[int, int, Any]] = []  # with the positions; accessing the middle of a deque is slow
         self._first = 0  # the index of the oldest stored one
         self._times: deque[tuple[float, int]] = deque()
@@ -136,10 +136,6 @@ class MemoryLog:
                     found.append(cut(payload, low, high))
             return found
 
-    def read(self, start: int, end: int) -> list[Any]:
-        """Return the rows from *start* up to *end* as slices of their batches."""
-        return [payload for payload in self.events(start, end) if not isinstance(payload, CONTROL)]
-
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row; record batches remain unchanged."""
         with self._lock:
@@ -173,8 +169,7 @@ class MemoryLog:
             while self._times[0][0] < now - keep.seconds:
                 self._old = self._times.popleft()[1]
             before = min(before, self._old)
-        if keep.items is not None or keep.seconds is not None:
-            self.trim(before)
+        self.trim(before)
 
 
 _PLACE = itemgetter(0, 1)

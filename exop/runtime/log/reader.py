@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from exop.errors import MeshError, StateError
 from exop.model.items import CONTROL
 from exop.runtime.log.memory import Position, flat
-from exop.runtime.log.segment import MARK, SUFFIX, Files, Frame, Segment, check_given_up, contents, noted, segment_names
+from exop.runtime.log.segment import SUFFIX, Files, Frame, Segment, check_given_up, contents, noted, segment_names
 
 
-class LogReader:
+class LogReader(AbstractContextManager["LogReader"]):
     """Reads rows from any offset, up to the last checkpoint of the writer, or the last whole frame."""
 
     def __init__(self, folder: Path) -> None:
@@ -25,9 +25,6 @@ class LogReader:
         self._ahead: Iterator[Frame] = iter(())
         if not folder.is_dir() or not self._bases():
             raise StateError(f"there is no log in {folder}; give the folder of a log channel that is on disk")
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self._leave()
@@ -56,8 +53,7 @@ class LogReader:
             self._ahead = self._frames(start, bound)
         self._next, at = None, (place.offset, place.marks)
         for frame in self._ahead:
-            behind = (frame.after, frame.place.marks + 1 if frame.kind == MARK else 0)
-            if behind <= at:
+            if (behind := frame.behind) <= at:
                 continue
             if bound is not None and behind > bound:
                 if frame.rows and at[0] < bound.offset:

@@ -16,8 +16,9 @@ import re
 import struct
 import zlib
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -45,8 +46,6 @@ MAGIC: Final = b"ExL1"
 _HEAD: Final = struct.Struct("<4sQdIIHHI")
 _SUM: Final = struct.Struct("<I")
 _SUMMED: Final = struct.Struct("<4sQdIIHHII")
-#: The bytes of a header.
-HEADER: Final = _SUMMED.size
 #: The longest body.
 LARGEST: Final = 2**31 - 1
 #: The kinds of frames: rows, the opening of each segment (its `rows` are the control items before it since the last
@@ -124,11 +123,8 @@ class Files:
 
     def sync(self, folder: Path) -> None:
         """Force the names in a folder to disk."""
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        with closing(File(folder, os.O_RDONLY | os.O_DIRECTORY)) as file:
+            os.fsync(file.number)
 
     def lock(self, path: Path) -> File | None:
         """Lock a file until it is closed or the process ends; `None` if another holder has it locked."""
@@ -163,9 +159,9 @@ class Frame(NamedTuple):
     body: bytes
 
     @property
-    def place(self) -> Position:
-        """The position of the control item in the frame."""
-        return Position(self.first, decode(self.body)[0])
+    def behind(self) -> tuple[int, int]:
+        """The position after the frame."""
+        return self.after, decode(self.body)[0] + 1 if self.kind == MARK else 0
 
 
 def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
@@ -188,7 +184,7 @@ def written(first: int, time: float, rows: int, body: bytes, *, kind: int = ROWS
 
 def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     """Return the frame in *data* at *at*, *position* in the file; if it is not whole, its length (0: no header)."""
-    if len(data) < (begin := at + HEADER):
+    if len(data) < (begin := at + _SUMMED.size):
         return 0
     magic, first, time, rows, length, key_length, kind, known, head = _SUMMED.unpack_from(data, at)
     if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
@@ -232,10 +228,9 @@ class Segment:
         self._file: File | None = None
         self._overhang = False
         self._index: list[tuple[int, int]] = []  # the first row and the position of a frame in each STRIDE
-        file = self._opened()
-        if opening := _frame_at(file.read(0, HEADER), 0, 0):
-            opening = _frame_at(file.read(0, opening if isinstance(opening, int) else opening.end), 0, 0)
-        if isinstance(opening, int) or opening.kind != OPENING:
+        self._begin = 0
+        opening = next(self.frames(), None)
+        if opening is None or opening.kind != OPENING:
             raise self.damaged("its header is not that of a segment")
         if (form := decode(opening.body)[0]) != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
@@ -315,35 +310,22 @@ class Segment:
 
     def between(self, start: Position, end: Position) -> list[Frame]:
         """Return the frames with events from *start* up to *end*; a damaged frame is an error."""
-        (low, _), (high, behind) = start, end
         wanted: list[Frame] = []
         reached, size = self.base, self._begin
-        for frame in self.frames(low):
-            reached, size = frame.after, frame.end
-            if frame.kind == MARK:
-                if (place := frame.place) >= end:
-                    return wanted
-                if place >= start:
-                    wanted.append(frame)
-            elif reached > low and frame.first < high:
+        for frame in self.frames(start.offset):
+            reached, size, behind = frame.after, frame.end, frame.behind
+            if behind > start and (frame.first < end.offset or behind <= end):
                 wanted.append(frame)
-            if reached > high or (reached == high and not behind):
+            if behind >= end:
                 return wanted
-        if reached < min(high, self.end) or size < self.size:
+        if reached < min(end.offset, self.end) or size < self.size:
             raise self.damaged(f"damaged at row {reached}")
         return wanted
 
     def scan(self) -> None:
         """Find the end of the last whole frame."""
-        mark = None
-        for frame in self.frames():
-            self.size, self.end = frame.end, frame.after
-            if frame.kind == MARK:
-                mark = frame
-            else:
-                mark, self.marks = None, 0
-        if mark is not None:
-            self.marks = mark.place.marks + 1
+        for last in deque(self.frames(), maxlen=1):
+            self.size, (self.end, self.marks) = last.end, last.behind
 
     def find_end(self, counted: Position | None) -> None:
         """Find the end, and truncate a torn tail (see `check_tail`)."""
@@ -444,28 +426,22 @@ def noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
     if COMMITTED not in files.names(folder):
         return None, None
     try:
-        file = files.open(folder / COMMITTED)
+        with closing(files.open(folder / COMMITTED)) as file:
+            end, start, marks = file.read(0, 20), file.read(20, 20).strip(), file.read(40, 20)
+        return Position(int(end), int(marks or b"0")), int(start) if start else None
     except FileNotFoundError:  # removed meanwhile
         return None, None
-    try:
-        end, start, marks = file.read(0, 20), file.read(20, 20).strip(), file.read(40, 20)
-        return Position(int(end), int(marks or b"0")), int(start) if start else None
     except ValueError as problem:
         cure = f"restore it from a copy, or remove it: then every row of the log counts: {folder / COMMITTED}"
         raise StoredStateError(what=f"the log {folder}", problem=f"{COMMITTED} is damaged", cure=cure) from problem
-    finally:
-        file.close()
 
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
     """Replace a file atomically, and force it to disk; after an `OSError`, the file is unchanged."""
     unfinished = path.with_suffix(UNFINISHED)
-    file = files.open(unfinished)
-    try:
+    with closing(files.open(unfinished)) as file:
         file.truncate(0)
         file.write(0, data)
         file.sync()
-    finally:
-        file.close()
     files.rename(unfinished, path)
     files.sync(path.parent)

@@ -138,7 +138,6 @@ class Drain:
         worker.draining = True
         worker.open()
         try:
-            self.pause.watch(worker)
             worker.wake()
             self.pause.wait(lambda: worker.held_by is not None or not any(self._goes_on(*one) for one in queues))
         finally:

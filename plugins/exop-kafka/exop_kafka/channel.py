@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 from exop.errors import MeshError, StateError
 from exop.model.meshes.partitions import partition_of
 from exop.plugin import to_items
-from exop.runtime.channels.log import LoggingChannel
+from exop.runtime.channels.base import KeepingChannel
 from exop.runtime.channels.partitioned import Partitioning, key_reader
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TRIES: Final = 100
 HELD: Final = 1.0
 
 
-class KafkaChannel(LoggingChannel):
+class KafkaChannel(KeepingChannel):
     """Passes items on, and writes each as a record of a topic, at least once.
 
     With `by`, the partitions of the topic are those of the channel: `partitions` must be their number, and the members
@@ -33,7 +33,6 @@ class KafkaChannel(LoggingChannel):
 
     kind: ClassVar[str] = "kafka"
     entered: ClassVar[bool] = True
-    stores_control: ClassVar[bool] = False
     reading: ClassVar[frozenset[str]] = frozenset({"oldest", "readable", "rows", "written"})
 
     def __init__(

@@ -187,7 +187,7 @@ def test_items(tmp_path: Path) -> None:
 
     def there_and_back() -> None:
         log.append([at])
-        assert log.read(0, 1) == [[at]]
+        assert log.events(0, 1) == [[at]]
         with LogReader(tmp_path / "log") as reader:
             assert reader.read(0, 1) == [at]
         assert FailedItem.from_bytes(FailedItem(item=at).to_bytes()).item == at

@@ -37,7 +37,7 @@ def test_a_record_batch_is_kept_as_it_is():
     batch = pa.record_batch({"x": [1, 2, 3]})
     log = MemoryLog()
     log.append(batch)
-    assert log.read(1, 3)[0].equals(batch.slice(1, 2))
+    assert log.events(1, 3)[0].equals(batch.slice(1, 2))
 
 
 def test_what_is_too_old_is_forgotten_and_asking_for_it_is_an_error():
@@ -99,10 +99,10 @@ def test_a_log_is_a_list_of_which_the_front_may_be_missing(steps):
             batch = list(range(len(everything), len(everything) + step))
             everything += batch
             assert log.append(batch) == len(everything)
-        kept = [item for batch in log.read(log.start, log.end) for item in batch]
+        kept = [item for batch in log.events(log.start, log.end) for item in batch]
         assert kept == everything[log.start :]
         middle = (log.start + log.end) // 2
-        assert [item for batch in log.read(middle, log.end) for item in batch] == everything[middle:]
+        assert [item for batch in log.events(middle, log.end) for item in batch] == everything[middle:]
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ def test_a_newcomer_is_given_what_is_kept_if_that_is_asked_for():
 
 def test_who_pushes_waits_for_a_disk_that_is_full(disk, monkeypatch):
     """Nothing is lost: the driver is at its safe point with the item in hand, the channel says why, and goes on."""
-    monkeypatch.setattr("exop.runtime.channels.log.AGAIN", 0.01)
+    monkeypatch.setattr("exop.runtime.channels.base.AGAIN", 0.01)
     channel, log = disk(), Log()
     entry = joined(channel, log)
     full = threading.Event()

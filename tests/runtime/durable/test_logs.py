@@ -229,7 +229,7 @@ def test_removing_the_application_removes_its_logs(tmp_path, feed):
 
 def test_a_checkpoint_is_taken_while_the_stream_waits_for_a_full_disk(tmp_path, feed, monkeypatch):
     """The item in hand is part of it; the stream goes on when there is room, also in another process."""
-    monkeypatch.setattr("exop.runtime.channels.log.AGAIN", 0.01)
+    monkeypatch.setattr("exop.runtime.channels.base.AGAIN", 0.01)
     with platform(tmp_path) as running:
         running.apply(application(feed, tmp_path).build())
         feed.append([0, 1])

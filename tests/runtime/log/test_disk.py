@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from exop import EndOfStream, Punctuation
 from exop.errors import MeshError, NotStorable, StateError, StoredStateError
+from exop.model.items import CONTROL
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import MemoryLog, Position, Retention, flat
 from exop.runtime.log.reader import LogReader
@@ -39,7 +40,7 @@ def opened(files, retention=SMALL, clock=lambda: 0.0):
 
 def rows(log, start=None):
     """What is kept, row by row."""
-    return [row for batch in log.read(log.start if start is None else start, log.end) for row in batch]
+    return [row for row in everything(log, start) if not isinstance(row, CONTROL)]
 
 
 def everything(log, start=None):
@@ -63,11 +64,11 @@ def test_rows_keep_their_offsets(log):
     assert log.append([1, 2]) == 2
     assert log.append([]) == 2
     assert log.append([{"a": (3, b"x")}, None]) == 4
-    assert log.read(0, 4) == [[1, 2], [{"a": (3, b"x")}, None]]
-    assert log.read(1, 3) == [[2], [{"a": (3, b"x")}]]
-    assert log.read(4, 4) == []
+    assert log.events(0, 4) == [[1, 2], [{"a": (3, b"x")}, None]]
+    assert log.events(1, 3) == [[2], [{"a": (3, b"x")}]]
+    assert log.events(4, 4) == []
     with pytest.raises(MeshError, match="rows 2 to 5 were asked for; kept are 0 to 4"):
-        log.read(2, 5)
+        log.events(2, 5)
 
 
 def test_control_items_stand_between_the_rows(log):
@@ -81,7 +82,7 @@ def test_control_items_stand_between_the_rows(log):
     assert log.events(2, 2) == []
     assert log.events(Position(2, 1), Position(3, 1)) == [end, [3], mark]
     assert log.events(1, Position(2, 1)) == [[2], mark]
-    assert log.read(0, 3) == [[1, 2], [3]]
+    assert rows(log) == [1, 2, 3]
     with pytest.raises(MeshError, match="rows 3 to 3 were asked for; kept are 0 to 3"):
         log.events(3, Position(3, 2))
     log.trim(3)
@@ -92,7 +93,7 @@ def test_columns_stay_columns(log):
     """A record batch is cut without being converted."""
     batch = pa.record_batch({"x": [1, 2, 3]})
     log.append(batch)
-    (found,) = log.read(1, 3)
+    (found,) = log.events(1, 3)
     assert found.equals(batch.slice(1, 2))
 
 

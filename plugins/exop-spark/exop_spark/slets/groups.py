@@ -67,7 +67,7 @@ class GroupsFeed(Feed):
     def late_sent(self) -> int:
         """How many of `late` are before the offset whose results are sent; the others are given to a successor."""
         with self._lock:
-            rows = self._log.read(min(self._done, self.offset), self.offset)
+            rows = self._log.events(min(self._done, self.offset), self.offset)
             notes = [note for one in rows for note in one.column(_NOTE).drop_null().to_pylist()]
             unsent: int = sum(json.loads(note).get("late", 0) for note in notes)
             return self.late - unsent
