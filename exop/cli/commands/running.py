@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
-from exop.cli.options import Argument, Load, Name, OnFailure, Params, Program, State, check_seconds
+from exop.cli.options import Argument, Load, Name, OnFailure, Params, Program, State
 from exop.cli.report import DONE, FAILED, TICK, Stopping, further, say
 from exop.cli.text import pause, print_json
 from exop.cli.view import View, choose_view, print_summary
@@ -45,7 +46,7 @@ def run(
     json: Annotated[bool, Parameter(name="--json")] = False,
     quiet: Quiet = False,
     on_failure: OnFailure | None = None,
-    drain_timeout: Annotated[float, Parameter(validator=check_seconds)] = 20.0,
+    drain_timeout: Annotated[float, Parameter(validator=Number(gte=0))] = 20.0,
     check_sharing: bool = False,
 ) -> int:
     """Run an application until its sources end, and show its progress.
