@@ -183,7 +183,7 @@ def history(app: Runs = "", /, *, reverse: int | None = None, make: bool = False
     entries = _history(app, call)
     head = ("", "at", "by", "operation", "revision", "pause", "outcome")
     nothing = "no operation on the platform is recorded"
-    return answer(entries, lambda: columns(head, map(_entry, entries)) if entries else nothing, json=call.json)
+    return answer(entries, lambda: columns(head, map(_entry, entries)) or nothing, json=call.json)
 
 
 def _history(app: str, where: Where) -> list[dict[str, Any]]:
