@@ -6,14 +6,10 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
-
-#: The exit code when the reader of the output closes the pipe (`exop services | head`).
-PIPE_CLOSED: Final = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 (success), 1 (failure), 2 (mistake), or 3 (dead letters).
+    """Run one command; return 0 (success), 1 (failure), 2 (mistake), 3 (dead letters), or 141 (the output is not read).
 
     The entry point of `exop` and `python -m exop`. *arguments* are by default those of the process.
     """
@@ -34,9 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             added = add_plugin_commands(make_app(), plugins, offers)
         return show_overview({name: (one.__doc__ or "").strip().partition("\n")[0] for name, one in added.items()})
     except BrokenPipeError:
-        # Buffered output has no reader: without this, Python would complain about it at exit.
+        # Buffered output has no reader (`exop services | head`): without this, Python would complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        return 141
 
 
 def open_closed_streams() -> None:

@@ -26,8 +26,6 @@ SOON: Final = 0.3
 #: Seconds without progress after which the slets are named for which the end of a run waits.
 SLOW: Final = 3.0
 
-Outcome = Literal["finished", "drained", "stopped", "failed", "removed"]
-
 
 @dataclass
 class Watch:
@@ -47,7 +45,7 @@ class Watch:
     policy: OnFailure
     drain_timeout: float
     error: ComponentFailed | LastCheckpointFailed | None = None
-    outcome: Outcome = "finished"
+    outcome: Literal["finished", "drained", "stopped", "failed", "removed"] = "finished"
     late: bool = False
     _status: dict[str, Any] = field(default_factory=dict)
     _shown: float = field(default_factory=time.monotonic)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop.cli.options import Call, Runs, Where
 from exop.cli.peers import find_application, the_platform
-from exop.cli.report import DONE, FAILED, Stopping, say
+from exop.cli.report import DONE, FAILED, TICK, Stopping, say
 from exop.cli.status_text import checkpoint_lines, state_text
 from exop.cli.text import answer, print_json
 from exop.cli.view import RUN, Live, Rates, Sort, page, place, plain, tables
@@ -21,10 +21,6 @@ from exop.model.slets.spec import is_number
 if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
 
-#: The interval at which signals are checked, in seconds.
-TICK: Final = 0.05
-#: The states of an application that is healthy.
-_READY: Final = ("running", "finished")
 #: The number of failed checkpoints after which an application is not ready; one may fail because a source is slow.
 REPEATED: Final = 2
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -193,7 +189,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
         ]
         if failed:
             yield f"{name}: {', '.join(failed)}"
-        elif one["state"] not in _READY and not one["crashed"]:
+        elif one["state"] not in ("running", "finished") and not one["crashed"]:
             yield f"{name}: {state_text(one)}"
         yield from checkpoint_lines(one, REPEATED)
 
