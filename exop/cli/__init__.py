@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         # Imported lazily: the overview needs no parser.
-        from exop.cli.overview import discovered, is_wanted, show_overview
+        from exop.cli.overview import discovered, is_wanted, overview
 
         if not is_wanted(given):
             from exop.cli.entry import run_command_line
@@ -28,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from exop.cli.entry import add_plugin_commands, make_app
 
             added = add_plugin_commands(make_app(), plugins, offers)
-        return show_overview({name: (one.__doc__ or "").strip().partition("\n")[0] for name, one in added.items()})
+        summaries = {name: (one.__doc__ or "").strip().partition("\n")[0] for name, one in added.items()}
+        print("\n".join(overview(summaries)), flush=True)
+        return 0
     except BrokenPipeError:
         # Buffered output has no reader (`exop services | head`): without this, Python would complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

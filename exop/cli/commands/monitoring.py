@@ -6,10 +6,10 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.cli.options import Call, Runs, Where
+from exop.cli.options import Call, Runs
 from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED, TICK, Stopping, say
 from exop.cli.status_text import checkpoint_lines, state_text
@@ -44,8 +44,9 @@ def top(app: Runs = "", /, *, sort: Sort = "mesh", every: float = 1.0, once: boo
     if not 0 < every < 3600:
         raise BuilderError(f"--every {every:g} is no number of seconds between two updates; give one above 0")
     facts: dict[str, Any] = {}
-    with _named(app, call) as (platform, name), Stopping(patience=1) as stopping:
-        looks = _looks(platform, name, sort, stopping, every)
+    with find_application(app or None, call) as found, Stopping(patience=1) as stopping:
+        found.check_whole(app)
+        looks = _looks(found.platform, found.application, sort, stopping, every)
         if once:
             facts = next(looks)  # the rates are those from here on
         if sys.stdout.isatty() and not call.json and not once:
@@ -141,7 +142,9 @@ def metrics(app: Runs = "", /, *, prometheus: bool = False, call: Call = Call())
         prometheus: Print the text format of Prometheus (0.0.4); the how-to lists the names.
     """
     table = not (prometheus or call.json)
-    with _named(app, call) as (platform, name):
+    with find_application(app or None, call) as found:
+        found.check_whole(app)
+        platform, name = found.platform, found.application
         if name:
             figures = {name: platform.status(name) if table else platform.metrics(name, quantiles=True)}
         else:
@@ -160,18 +163,6 @@ def metrics(app: Runs = "", /, *, prometheus: bool = False, call: Call = Call())
         for name, one in figures.items()
     }
     return answer(facts, text, json=call.json)
-
-
-@contextmanager
-def _named(app: str, where: Where) -> Iterator[tuple[RemotePlatform, str]]:
-    """Yield the platform, and the name of the application if one is given."""
-    if not app:
-        with the_platform(where) as platform:
-            yield platform, ""
-        return
-    with find_application(app, where) as found:
-        found.check_whole(app)
-        yield found.platform, found.application
 
 
 def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:
