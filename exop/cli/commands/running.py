@@ -71,7 +71,7 @@ def run(
         check_sharing: Compare items before and after every call; log each slet that modifies an item that other slets
             also get, and end with exit code 1. This is slow, and intended for tests.
     """
-    from exop.cli.loading import load_mesh, slets_in
+    from exop.cli.loading import load_mesh
     from exop.platform import Platform
     from exop.wiring.sharing import Sharing
 
@@ -79,7 +79,7 @@ def run(
     with _json_only(json) as report:
         # All mistakes of the user are found before a platform starts.
         mesh, catalog, target = load_mesh(app, parameters, params, load)
-        catalog.embed(slets_in(target, catalog).values())
+        catalog.embed(target.slets.values())
         mesh = mesh if state is None else _durable(mesh, catalog, state)
         with (
             Stopping(patience=2) as stopping,
