@@ -60,7 +60,7 @@ def levels_in(texts: Iterable[str]) -> tuple[str, dict[str, str]]:
     for text in texts:
         name, _, level = text.rpartition("=")
         if level.lower() not in LEVELS:
-            raise ValueError(f"--log-level: there is no level {level!r}; known: {', '.join(LEVELS)}; or LOGGER=LEVEL")
+            raise ValueError(f"there is no level {level!r}; known: {', '.join(LEVELS)}; or LOGGER=LEVEL")
         if name:
             named[name] = level.lower()
         else:

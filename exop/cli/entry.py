@@ -145,9 +145,6 @@ def _one_line(problem: CycloptsError) -> str:
     ):
         name = (problem.token.keyword or problem.token.value).partition("=")[0].lstrip("-").replace("-", "_")
         text = f"{text.removesuffix('.')}; a parameter of the application is written {name}=VALUE"
-    elif isinstance(problem, ValidationError) and problem.exception_message:
-        named = problem.argument.name if problem.argument is not None else ""
-        text = (
-            problem.exception_message if named in problem.exception_message else f"{named}: {problem.exception_message}"
-        )
+    elif isinstance(problem, ValidationError) and problem.argument is not None:
+        text = f"{problem.argument.name}: {problem.exception_message}"
     return text if text.endswith("..") else text.removesuffix(".")

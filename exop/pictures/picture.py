@@ -113,16 +113,14 @@ class Picture:
         drawn = set(self.drawn())
         for channel in self.mesh.channels:
             producers, box = self.mesh.producers(channel), f"channel {channel}"
+            sources = [(box, "out")] if channel in drawn else [(node.name, out) for node, out in producers]
             for node, port in self.mesh.consumers(channel):
                 queued = f"{channel} -> {node.name}.{port}" in self.inserted
                 group = f"group {node.group}" if node.group and self.by(channel) else ""
                 taken = ", ".join(filter(None, (port if len(node.inputs()) > 1 else "", group)))
-                if channel in drawn:
-                    yield self._arrow(box, node.name, taken, queued)
-                    continue
-                for producer, out in producers:
+                for source, out in sources:
                     label = " → ".join(dict.fromkeys(text for text in ("" if out == "out" else out, taken) if text))
-                    yield self._arrow(producer.name, node.name, label, queued)
+                    yield self._arrow(source, node.name, label, queued)
             if channel in drawn:
                 for producer, out in producers:
                     yield self._arrow(producer.name, box, "" if out == "out" else out, f"-> {channel}" in self.inserted)

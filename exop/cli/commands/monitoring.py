@@ -224,11 +224,9 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
     inputs, letters = facts["inputs"], facts["dead_letters"]
     there = here | {"state": facts["state"], "slet": facts["slet"]}
     yield "node_state", "gauge", "1 for the state of the node.", there, 1
-    outputs = [port for port in facts["ports"] if port not in inputs]
-    for direction, ports in (("in", inputs), ("out", outputs)):
-        for port in ports:
-            there = here | {"direction": direction, "port": port}
-            yield "items_total", "counter", "Items in and out of the slet.", there, facts["items"].get(port, 0)
+    for port in dict.fromkeys((*inputs, *facts["ports"])):
+        there = here | {"direction": "in" if port in inputs else "out", "port": port}
+        yield "items_total", "counter", "Items in and out of the slet.", there, facts["items"].get(port, 0)
     busy = "Seconds of work of the slet; an estimate for single items."
     yield "batches_total", "counter", "Calls of the slet with a batch.", here, facts["batches"]
     yield "errors_total", "counter", "Exceptions that the slet has raised.", here, facts["errors"]
