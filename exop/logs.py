@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
-from exop.safe_repr import class_of, indented, message, safe_repr, traceback_of
+from exop.safe_repr import Verbatim, class_of, indented, message, safe_repr, traceback_of
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 #: Parts of the paths of libraries: the standard library, and installed packages.
@@ -139,14 +139,7 @@ def _with_exception(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
 
 def _cleaned(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
     """Make an event safe for a terminal: remove control characters and line breaks from all values."""
-    return {name: indented(value) if type(value) is str else _Shown(safe_repr(value)) for name, value in event.items()}
-
-
-class _Shown(str):
-    """The text of any other value, which the renderer does not quote."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
+    return {name: indented(one) if type(one) is str else Verbatim(safe_repr(one)) for name, one in event.items()}
 
 
 #: Prints to the current `sys.stderr`, which a live display or a test may have replaced.
