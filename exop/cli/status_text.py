@@ -190,7 +190,7 @@ def as_text(facts: Facts) -> list[str]:
 
 def _slet_text(facts: Facts) -> str:
     lines = [f"{facts['slet']}  ({facts['role']}){'' if facts['here'] else '  (its code is not here)'}"]
-    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
+    lines += _indented(facts["doc"])
     rows = [
         [one["direction"], one["port"], one["type"] + ("  (pulled)" if one["pulled"] else "")] for one in facts["ports"]
     ]
@@ -206,9 +206,8 @@ def _slet_text(facts: Facts) -> str:
 
 
 def _builder_text(facts: Facts) -> str:
-    lines = [f"{facts['builder']}  (application builder)"]
-    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
-    return "\n".join([*lines, *_settings(facts["settings"], "parameters")])
+    head, settings = f"{facts['builder']}  (application builder)", _settings(facts["settings"], "parameters")
+    return "\n".join([head, *_indented(facts["doc"]), *settings])
 
 
 def _settings(settings: list[dict[str, Any]], title: str = "settings") -> list[str]:
@@ -281,4 +280,4 @@ def _numbers(figures: Facts) -> dict[str, Any]:
 
 
 def _indented(text: str) -> list[str]:
-    return [f"  {line}" for line in text.rstrip().splitlines()]
+    return [f"  {line}".rstrip() for line in text.rstrip().splitlines()]

@@ -21,8 +21,6 @@ from exop.model.slets.spec import is_number
 if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
 
-#: The number of failed checkpoints after which an application is not ready; one may fail because a source is slow.
-REPEATED: Final = 2
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
@@ -182,7 +180,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {', '.join(failed)}"
         elif one["state"] not in ("running", "finished") and not one["crashed"]:
             yield f"{name}: {state_text(one)}"
-        yield from checkpoint_lines(one, REPEATED)
+        yield from checkpoint_lines(one, failures=2)  # one may fail because a source is slow
 
 
 def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:

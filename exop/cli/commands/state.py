@@ -172,8 +172,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
         contents = contents_of(path)
     if contents is None:
         return []
-    found["version"] = contents.version
-    found["generation"] = contents.generation.number
+    found |= {"version": contents.version, "generation": contents.generation.number}
     damage.extend(contents.damaged.values())
     listed = []
     # Imported lazily: only state directories with a database need msgspec.
