@@ -28,8 +28,7 @@ TIP: Final = 8
 #: Names beyond this are cut; the whole name is the tooltip.
 LONGEST: Final = 30
 MARKED: Final = "#c0392b"
-#: The host that is not named, and the colours of the frames of boxes on the others.
-HOME: Final = "home"
+#: The colours of the frames of boxes, by their host; the first is that of the home.
 FRAMES: Final = ("#555", "#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf")
 STYLE: Final = 'style="max-width:100%;height:auto" font-family="system-ui, sans-serif"'
 
@@ -190,7 +189,7 @@ def _framed(picture: Picture, boxes: Mapping[str, str], head: Callable[[int, str
         return
     for number, (host, names) in enumerate(picture.by_host.items()):
         if names:
-            yield from (head(number, host or HOME), *(f"  {boxes[name]}" for name in names), tail)
+            yield from (head(number, host or "home"), *(f"  {boxes[name]}" for name in names), tail)
 
 
 def _ids(picture: Picture) -> dict[str, str]:
