@@ -95,7 +95,7 @@ def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, 
 def _add(app: App, function: Any) -> str:
     if (name := str(function.__name__).replace("_", "-").strip("-")) in app:
         raise ValueError(f"its command {name!r} is taken already")
-    alone = App()
+    alone = App(default_parameter=PLAIN)
     alone.default(function)
     alone.assemble_argument_collection()  # raises if its signature would break the help of all commands
     app.command(function, name=name)

@@ -212,18 +212,17 @@ def rollback(node: Runs, /, *, abandon: bool = False, call: Call = Call()) -> in
     """
     with find_application(node, call) as found:
         application = found.application
+        if abandon and found.node:
+            raise BuilderError(f"a trial belongs to a whole change; write exop rollback --abandon {application}")
+        if abandon and not found.platform.abandon_proof(application):
+            raise BuilderError(f"{application}: no trial is in progress; `exop describe {application}` shows trials")
         if abandon:
-            found.check_whole(node)
-            if not found.platform.abandon_proof(application):
-                raise BuilderError(
-                    f"{application}: no trial is in progress; `exop describe {application}` shows trials"
-                )
             text = f"{application}: the trial is cancelled, the old slets keep running"
             return answer({"application": application, "abandoned": True}, text, json=call.json)
         found.check_node()
-        kept = found.node in found.platform.status(application).get("kept", {})
+        kept = found.node in found.platform.status(found.application).get("kept", {})
         try:
-            changed = found.platform.ask("rollback", application=application, node=found.node)
+            changed = found.platform.ask("rollback", application=found.application, node=found.node)
         except PlanError as error:
             if not kept:
                 raise
