@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final
 
-from exop.safe_repr import class_of, indented, message, safe_repr, traceback_of
+from exop.safe_repr import Verbatim, class_of, indented, message, safe_repr, traceback_of
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 #: Parts of the paths of libraries: the standard library, and installed packages.
@@ -59,7 +60,7 @@ def levels_in(texts: Iterable[str]) -> tuple[str, dict[str, str]]:
     for text in texts:
         name, _, level = text.rpartition("=")
         if level.lower() not in LEVELS:
-            raise ValueError(f"--log-level: there is no level {level!r}; known: {', '.join(LEVELS)}; or LOGGER=LEVEL")
+            raise ValueError(f"there is no level {level!r}; known: {', '.join(LEVELS)}; or LOGGER=LEVEL")
         if name:
             named[name] = level.lower()
         else:
@@ -92,7 +93,7 @@ def logger(name: str) -> Any:
     if not _choice.processors:
         _choice.processors = _processors()  # one assignment, since several threads may arrive here at once
     wrapper = structlog.make_filtering_bound_logger(_level_of(name) or _choice.level)
-    return structlog.wrap_logger(_Stderr(), _choice.processors, wrapper).bind(logger=name)
+    return structlog.wrap_logger(_STDERR, _choice.processors, wrapper).bind(logger=name)
 
 
 def _level_of(name: str) -> int | None:
@@ -138,35 +139,21 @@ def _with_exception(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
 
 def _cleaned(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
     """Make an event safe for a terminal: remove control characters and line breaks from all values."""
-    return {name: indented(value) if type(value) is str else _Shown(value) for name, value in event.items()}
+    return {name: indented(one) if type(one) is str else Verbatim(safe_repr(one)) for name, one in event.items()}
 
 
-class _Shown:
-    """Represents any other value: the renderer shows its `repr()`."""
-
-    def __init__(self, value: Any) -> None:
-        self._text = safe_repr(value)
-
-    def __repr__(self) -> str:
-        return self._text
-
-
-class _Stderr:
-    """Prints to the current `sys.stderr`, which a live display or a test may have replaced."""
-
-    def msg(self, text: str) -> None:
-        print_stderr(text)
-
-    debug = info = warning = error = critical = exception = msg
+#: Prints to the current `sys.stderr`, which a live display or a test may have replaced.
+_STDERR: Final = SimpleNamespace(**dict.fromkeys((*LEVELS, "critical"), print_stderr))
 
 
 class _Route(logging.Handler):
     """Passes the records of standard logging to structlog."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.addFilter(_is_wanted)
-        self.addFilter(Located())
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Accept a record of a library only from `warning` on, unless its logger has a level."""
+        wanted = record.levelno >= logging.WARNING or _level_of(record.name) is not None
+        ours = record.name.partition(".")[0] == "exop" or not any(place in record.pathname for place in _LIBRARIES)
+        return (wanted or ours) and Located().filter(record)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -175,10 +162,3 @@ class _Route(logging.Handler):
             method(record.getMessage(), **places, exc_info=record.exc_info)
         except Exception:  # noqa: BLE001 (as in every handler: a log record that fails must not stop the platform)
             self.handleError(record)
-
-
-def _is_wanted(record: logging.LogRecord) -> bool:
-    """Whether a record is shown: one of a library only from `warning` on, unless its logger has a level."""
-    if record.levelno >= logging.WARNING or _level_of(record.name) is not None:
-        return True
-    return record.name.partition(".")[0] == "exop" or not any(place in record.pathname for place in _LIBRARIES)

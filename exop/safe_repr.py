@@ -39,6 +39,13 @@ _READ: Final[dict[str, Callable[[BaseException], Any]]] = {
 }
 
 
+class Verbatim(str):
+    """A text that is its own `repr()`, and so is shown without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 def clean(text: str) -> str:
     """The text with control characters escaped."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)

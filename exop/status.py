@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any
 
 from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Mesh
@@ -18,11 +18,6 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.safe_repr import error_text, message, safe_repr
 
-#: How often the counts of a component are read at most, until two readings are equal.
-GLANCES: Final = 5
-#: The number of samples that `application_metrics` takes into account.
-FEW: Final = 5
-
 
 def application_status(deployment: Deployment) -> dict[str, Any]:
     """Return the status of an application: its state, running time, nodes and channels."""
@@ -34,12 +29,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "state": state_of(deployment),
         **({"opening": deployment.opening_progress()} if deployment.started is None else {}),
         "running_s": _running_s(deployment),
-        "nodes": {
-            name: component_status(one)
-            | pending_status(one.node.pending, deployment.update_log.pending.get(one))
-            | awaited_status(deployment, one)
-            for name, one in deployment.components.items()
-        },
+        "nodes": {name: component_status(deployment, one) for name, one in deployment.components.items()},
         **_channels(deployment),
         # A previous slet that has taken over again reports its own errors.
         "replaced": [facts for key, facts in list(deployment.replaced.items()) if key not in present],
@@ -52,23 +42,17 @@ def _channels(deployment: Deployment, *, whole: bool = True) -> dict[str, Any]:
 
     Unless *whole*, return only their metrics.
     """
-    if not whole:
-        parts = (("channels", deployment.channels), ("inserted", deployment.inserted))
-        return {part: {name: channel_status(one, whole=False) for name, one in found.items()} for part, found in parts}
-    mesh, updates = deployment.mesh, deployment.update_log.pending
-    return {
-        "channels": {
-            name: channel_status(one)
-            | schema_status(mesh, one)
-            | partitions_status(mesh, one)
-            | pending_status(one.asked.pending, updates.get(one))
-            for name, one in deployment.channels.items()
-        },
-        "inserted": {
-            name: channel_status(queue) | {"reason": deployment.reasons.get(name, "its consumer pulls")}
-            for name, queue in deployment.inserted.items()
-        },
-    }
+    found: dict[str, dict[str, Any]] = {"channels": {}, "inserted": {}}
+    for name, one in deployment.channels.items():
+        facts = found["channels"][name] = channel_status(one, whole=whole)
+        if whole:
+            facts |= schema_status(deployment.mesh, one) | partitions_status(deployment.mesh, one)
+            facts |= pending_status(one.asked.pending, deployment.update_log.pending.get(one))
+    for name, queue in deployment.inserted.items():
+        facts = found["inserted"][name] = channel_status(queue, whole=whole)
+        if whole:
+            facts["reason"] = deployment.reasons.get(name, "its consumer pulls")
+    return found
 
 
 def state_of(deployment: Deployment) -> str:
@@ -84,8 +68,8 @@ def state_of(deployment: Deployment) -> str:
     return "hangs" if any(one.trouble.hang is not None for one in deployment.components.values()) else "running"
 
 
-def component_status(component: Component) -> dict[str, Any]:
-    """Return the status of a component: its slet, state, settings, metrics and failures."""
+def component_status(deployment: Deployment, component: Component) -> dict[str, Any]:
+    """Return the status of a component: its slet, state, settings, metrics, failures, and what it waits for."""
     node, spec, trouble = component.node, component.spec, component.trouble
     found: dict[str, Any] = {
         "id": component.id,
@@ -109,8 +93,8 @@ def component_status(component: Component) -> dict[str, Any]:
     if (kept := trouble.kept) is not None:
         found["kept"] = {"port": kept.port, "item": _shortened(kept.item), "traceback": kept.text}
     if (hang := trouble.hang) is not None:
-        found["hang"] = {name: getattr(hang, name) for name in ("items", "driver", "stack")}
-        found["hang"]["seconds"] = round(hang.seconds, 1)
+        seconds = round(hang.seconds, 1)
+        found["hang"] = {"items": hang.items, "driver": hang.driver, "stack": hang.stack, "seconds": seconds}
     if (dead := trouble.dead) or dead.dropped or component.aside is not None:
         first = [
             {"port": one.port, "item": _shortened(one.item), "error": one.error, "traceback": one.traceback}
@@ -120,13 +104,10 @@ def component_status(component: Component) -> dict[str, Any]:
     if (aside := component.aside) is not None:
         sent = component.metrics.counts().get(("out", aside.spec.name), 0)
         found["dead_letters"] |= {"channel": node.ports[aside.spec.name], "sent": sent}
-    return found
-
-
-def awaited_status(deployment: Deployment, component: Component) -> dict[str, Any]:
-    """Return the channels that a component waits for, each with the producers that have not filled it yet, or why."""
-    found = {one.name: [one.away] if one.away else deployment.silent(one) for one in component.unfilled}
-    return {"waits_for": found} if found else {}
+    # The channels, each with the producers that have not filled it yet, or why.
+    if waits_for := {one.name: [one.away] if one.away else deployment.silent(one) for one in component.unfilled}:
+        found["waits_for"] = waits_for
+    return found | pending_status(node.pending, deployment.update_log.pending.get(component))
 
 
 def pending_status(pending: tuple[ConditionalUpdate, ...], updates: PendingUpdates | None) -> dict[str, Any]:
@@ -141,7 +122,7 @@ def component_figures(component: Component) -> dict[str, Any]:
     """Return the metrics of a component: counts are exact, `sampled` lists the others; `own` has the slet's own."""
     metrics = component.metrics
     counts = metrics.counts()
-    for _ in range(GLANCES):  # the driver may have continued in between
+    for _ in range(5):  # the driver may have continued in between
         before, counts = counts, metrics.counts()
         if before == counts:
             break
@@ -150,7 +131,7 @@ def component_figures(component: Component) -> dict[str, Any]:
 
 
 def _figures(component: Component, counts: Counts, most: int, *, times: bool = True) -> dict[str, Any]:
-    """Return the metrics for these *counts*, with the slet's own ones, which it has as soon as it is open."""
+    """Return the metrics for these *counts* from *most* samples, and the slet's own ones as soon as it is open."""
     figures = component.metrics.figures(counts, most, times=times)
     opened = component.status not in (State.CREATED, State.OPENING)
     if opened and (own := plain(component.own_figures())):
@@ -167,7 +148,7 @@ def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[
     with READING:
         counts = {name: one.metrics.counts(known) for name, one in components.items()}
     for name, one in components.items():
-        facts = nodes[name] = _figures(one, counts[name], FEW, times=whole)
+        facts = nodes[name] = _figures(one, counts[name], 5, times=whole)
         facts["state"] = str(one.status)
         if whole:
             dead = {"count": len(one.trouble.dead), "dropped": one.trouble.dead.dropped}

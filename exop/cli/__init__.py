@@ -6,14 +6,10 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
-
-#: The exit code when the reader of the output closes the pipe (`exop services | head`).
-PIPE_CLOSED: Final = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 (success), 1 (failure), 2 (mistake), or 3 (dead letters).
+    """Run one command; return 0 (success), 1 (failure), 2 (mistake), 3 (dead letters), or 141 (the output is not read).
 
     The entry point of `exop` and `python -m exop`. *arguments* are by default those of the process.
     """
@@ -21,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         # Imported lazily: the overview needs no parser.
-        from exop.cli.overview import discovered, is_wanted, show_overview
+        from exop.cli.overview import discovered, is_wanted, overview
 
         if not is_wanted(given):
             from exop.cli.entry import run_command_line
@@ -32,11 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from exop.cli.entry import add_plugin_commands, make_app
 
             added = add_plugin_commands(make_app(), plugins, offers)
-        return show_overview({name: (one.__doc__ or "").strip().partition("\n")[0] for name, one in added.items()})
+        summaries = {name: (one.__doc__ or "").strip().partition("\n")[0] for name, one in added.items()}
+        print("\n".join(overview(summaries)), flush=True)
+        return 0
     except BrokenPipeError:
-        # Buffered output has no reader: without this, Python would complain about it at exit.
+        # Buffered output has no reader (`exop services | head`): without this, Python would complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        return 141
 
 
 def open_closed_streams() -> None:

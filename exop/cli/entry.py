@@ -95,13 +95,10 @@ def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, 
 def _add(app: App, function: Any) -> str:
     if (name := str(function.__name__).replace("_", "-").strip("-")) in app:
         raise ValueError(f"its command {name!r} is taken already")
+    alone = App(default_parameter=PLAIN)
+    alone.default(function)
+    alone.assemble_argument_collection()  # raises if its signature would break the help of all commands
     app.command(function, name=name)
-    try:
-        app[name].assemble_argument_collection()
-    except Exception:
-        # A signature that cannot be evaluated would break the help of all commands.
-        del app[name]
-        raise
     return name
 
 
@@ -145,9 +142,6 @@ def _one_line(problem: CycloptsError) -> str:
     ):
         name = (problem.token.keyword or problem.token.value).partition("=")[0].lstrip("-").replace("-", "_")
         text = f"{text.removesuffix('.')}; a parameter of the application is written {name}=VALUE"
-    elif isinstance(problem, ValidationError) and problem.exception_message:
-        named = problem.argument.name if problem.argument is not None else ""
-        text = (
-            problem.exception_message if named in problem.exception_message else f"{named}: {problem.exception_message}"
-        )
+    elif isinstance(problem, ValidationError) and problem.argument is not None:
+        text = f"{problem.argument.name}: {problem.exception_message}"
     return text if text.endswith("..") else text.removesuffix(".")

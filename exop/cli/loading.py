@@ -45,20 +45,18 @@ class Target:
 
     Attributes:
         given: APP as given by the user.
-        builders: The application builders of the target, by name.
+        builders, slets: The application builders and the slets of a file or folder, by name.
         topology: The text of a topology file.
         ready: The application that a Python file defines.
         which: The name of the builder in `APP:BUILDER`.
-        module, folder: The imported file, or the package folder.
     """
 
     given: str
     builders: Mapping[str, Builder] = field(default_factory=dict)
+    slets: Mapping[str, SletSpec] = field(default_factory=dict)
     topology: str | None = None
     ready: Application | None = None
     which: str = ""
-    module: ModuleType | None = None
-    folder: Path | None = None
 
     def builder(self) -> Builder:
         """Return the builder that the user has named, or the only one.
@@ -69,7 +67,7 @@ class Target:
         """
         if self.which:
             return entry(self.given, "builder", self.builders, self.which)
-        if not self.builders and self.module is not None:
+        if not self.builders and self.given.endswith(".py"):
             raise BuilderError(
                 f"{self.given} describes no application: write `app = Application(…)`, or a function with keyword-only "
                 f"parameters and the annotation `-> Application`"
@@ -130,31 +128,24 @@ def find_target(
         offered = catalog.builders().get(name, [])  # records a plugin that is broken
         if name in catalog.plugins.broken:
             raise catalog.plugins.broken[name]
-        return Target(given, {one.__name__: one for one in offered}, which=which, folder=path.resolve())
+        slets = {spec.name: spec for spec in catalog.slets.values() if spec.plugin == name}
+        return Target(given, {one.__name__: one for one in offered}, slets, which=which)
     if path.is_file() and path.suffix == ".toml":
         return Target(given, topology=text_of(path))
     if path.is_file() and path.suffix == ".py":
         module = _imported(path)
+        own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+        specs = [getattr(value, "__slet__", None) for value in own]
+        slets = {spec.name: spec for spec in specs if isinstance(spec, SletSpec)}
         ready = [value for value in vars(module).values() if isinstance(value, Application)]
         if len(ready) == 1 and not which:
-            return Target(given, ready=ready[0], module=module)
-        own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
-        return Target(given, {one.__name__: one for one in own if _builds(one)}, which=which, module=module)
+            return Target(given, ready=ready[0], slets=slets)
+        return Target(given, {one.__name__: one for one in own if _builds(one)}, slets, which=which)
     if path.is_file():
         raise BuilderError(f"{path} is neither a folder nor a .py or .toml file, so it describes no application")
     if is_local(given):
         raise BuilderError(f"{path} does not exist; {_near(path)}")
     return _installed(given, catalog, running, bundles)
-
-
-def slets_in(target: Target, catalog: Catalog) -> dict[str, SletSpec]:
-    """Return the slets of a folder or file, by name."""
-    if target.module is not None:
-        found = [getattr(value, "__slet__", None) for value in vars(target.module).values()]
-        own = target.module.__name__
-        return {spec.name: spec for spec in found if isinstance(spec, SletSpec) and spec.factory.__module__ == own}
-    folder = next((name for name, path in catalog.plugins.folders.items() if path == target.folder), None)
-    return {spec.name: spec for spec in catalog.slets.values() if folder is not None and spec.plugin == folder}
 
 
 def _imported(path: Path) -> ModuleType:

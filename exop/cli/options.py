@@ -8,19 +8,10 @@ from tomllib import loads
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from exop.errors import BuilderError
 from exop.model.slets.spec import parse
-
-
-def check_seconds(_: type, seconds: float | None) -> None:
-    """Validate a number of seconds.
-
-    Raises:
-        ValueError: *seconds* is negative, or not a number.
-    """
-    if seconds is not None and not seconds >= 0:
-        raise ValueError(f"{seconds:g} is no number of seconds; give 0 or more")
 
 
 def running_names(context: Any) -> list[str]:
@@ -66,7 +57,7 @@ State: TypeAlias = Annotated[
 Name: TypeAlias = Annotated[
     str | None, Parameter(name="--name", help="The name of this platform; the host's name by default.")
 ]
-Seconds: TypeAlias = Annotated[float | None, Parameter(validator=check_seconds)]
+Seconds: TypeAlias = Annotated[float | None, Parameter(validator=Number(gte=0))]
 OnFailure: TypeAlias = Literal["wait", "stop"]
 Picture: TypeAlias = Literal["mermaid", "dot", "svg", "toml", "json"]
 
@@ -189,9 +180,7 @@ class Proof(Bounds):
             for option, given in (("--divert", self.divert), ("--allow-no-output", self.allow_no_output)):
                 if given:
                     raise BuilderError(f"{option} is an option of the trial; give --shadow as well")
-            if self.keep is None:
-                return None
-        # Imported lazily: most changes are made without a trial.
+        # Imported lazily: only changes need this.
         from exop.model.meshes.shadow import Shadow
         from exop.remoting.api.wire_types import as_proof
 

@@ -142,13 +142,8 @@ def discovered() -> Plugins:
     return plugins
 
 
-def show_overview(of_plugins: Mapping[str, str]) -> int:
-    """Print all commands with their summaries; *of_plugins* has the commands of plugins."""
-    print("\n".join(_paragraphs(of_plugins)), flush=True)
-    return 0
-
-
-def _paragraphs(of_plugins: Mapping[str, str]) -> Iterator[str]:
+def overview(of_plugins: Mapping[str, str]) -> Iterator[str]:
+    """Yield the paragraphs on all commands with their summaries; *of_plugins* has the commands of plugins."""
     width = min(shutil.get_terminal_size().columns, 120)
     groups: dict[str, dict[str, str]] = {title: {} for title in GROUPS.values()}
     families = dict(FAMILIES)

@@ -81,17 +81,19 @@ def the_platform(where: Where) -> RemotePlatform:
 
 
 @contextmanager
-def find_application(text: str, where: Where) -> Iterator[Found]:
-    """Find the application that `APP` or `APP.NODE` names, on the platform that runs it.
+def find_application(text: str | None, where: Where) -> Iterator[Found]:
+    """Find the application that `APP` or `APP.NODE` names, on the platform that runs it; if `None`, only a platform.
 
     Raises:
         UnknownName: no platform runs it.
         PeerUnreachable: no platform answers, or several run it and none was named.
     """
-    with the_platform(where if where.on or where.state else Where(on=_address_of(text))) as platform:
+    if text is not None and not (where.on or where.state):
+        where = Where(on=_address_of(text))
+    with the_platform(where) as platform:
         known = platform.applications(inactive=True)
-        application, node = split(text, known)
-        if not application:
+        application, node = split(text or "", known)
+        if text is not None and not application:
             raise UnknownName(place=f"the platform {platform.name!r}", kind="application", name=text, known=known)
         yield Found(platform, application, node)
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Self, TypeVar
@@ -127,19 +128,19 @@ def _in_environment(error: BaseException | None) -> bool:
     return issubclass(type(error), _ENVIRONMENT) or (type(error) is OSError and error.errno == errno.EADDRINUSE)
 
 
+@dataclass
 class Stopping:
     """Counts Ctrl-C and SIGTERM while the block runs. The handler does nothing else: it may run at any point.
 
     Attributes:
-        count: The number of signals so far.
         patience: The signal after this many kills the process immediately.
+        count: The number of signals so far.
     """
 
-    def __init__(self, patience: int = 2) -> None:
-        self.count = 0
-        self.patience = patience
-        self.last: int = signal.SIGINT
-        self._before: dict[int, Any] = {}
+    patience: int = 2
+    count: int = 0
+    last: int = signal.SIGINT
+    _before: dict[int, Any] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

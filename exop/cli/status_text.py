@@ -190,7 +190,7 @@ def as_text(facts: Facts) -> list[str]:
 
 def _slet_text(facts: Facts) -> str:
     lines = [f"{facts['slet']}  ({facts['role']}){'' if facts['here'] else '  (its code is not here)'}"]
-    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
+    lines += _indented(facts["doc"])
     rows = [
         [one["direction"], one["port"], one["type"] + ("  (pulled)" if one["pulled"] else "")] for one in facts["ports"]
     ]
@@ -206,9 +206,8 @@ def _slet_text(facts: Facts) -> str:
 
 
 def _builder_text(facts: Facts) -> str:
-    lines = [f"{facts['builder']}  (application builder)"]
-    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
-    return "\n".join([*lines, *_settings(facts["settings"], "parameters")])
+    head, settings = f"{facts['builder']}  (application builder)", _settings(facts["settings"], "parameters")
+    return "\n".join([head, *_indented(facts["doc"]), *settings])
 
 
 def _settings(settings: list[dict[str, Any]], title: str = "settings") -> list[str]:
@@ -228,12 +227,12 @@ def _application_text(facts: Facts) -> list[str]:
         title += f"  (the last change paused the stream for {pause(facts['last_change']['paused_ms'])})"
     hosts = {host: one for host, one in facts.get("hosts", {}).items() if "nodes" in one}
     tables = [part for host, one in hosts.items() for part in (f"  on {host}:", *_tables(one))] or _tables(facts)
-    lines = [line for one in (facts, *hosts.values()) for line in attention_lines(one)]
-    return [title, *tables, *(["\n".join(dict.fromkeys(lines))] if lines else [])]
+    lines = dict.fromkeys(line for one in (facts, *hosts.values()) for line in attention_lines(one))
+    return [*filter(None, (title, *tables, "\n".join(lines)))]
 
 
-def _tables(facts: Facts) -> list[str]:
-    """The nodes, channels, groups and inserted queues that run on one host."""
+def _tables(facts: Facts) -> Iterator[str]:
+    """Yield the tables of the nodes, channels, groups and inserted queues that run on one host, if there are any."""
     nodes = [
         [name, one["role"], one["state"], one["slet"], number(one["metrics"]["items_in"]), one.get("error", "")]
         for name, one in facts["nodes"].items()
@@ -248,10 +247,10 @@ def _tables(facts: Facts) -> list[str]:
         for group, owned in one.get("groups", {}).items()
     ]
     queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
-    parts = [columns(("node", "role", "state", "slet", "in", ""), nodes, "  ")]
-    parts.append(columns(("channel", "kind", "type", ""), channels, "  "))
-    parts += [columns(("group", "shares", "partitions"), groups, "  ")] if groups else []
-    return parts + ([columns(("inserted queue", "because"), queues, "  ")] if queues else [])
+    yield columns(("node", "role", "state", "slet", "in", ""), nodes, "  ")
+    yield columns(("channel", "kind", "type", ""), channels, "  ")
+    yield columns(("group", "shares", "partitions"), groups, "  ")
+    yield columns(("inserted queue", "because"), queues, "  ")
 
 
 def _node_text(facts: Facts) -> str:
@@ -281,4 +280,4 @@ def _numbers(figures: Facts) -> dict[str, Any]:
 
 
 def _indented(text: str) -> list[str]:
-    return [f"  {line}" for line in text.rstrip().splitlines()]
+    return [f"  {line}".rstrip() for line in text.rstrip().splitlines()]

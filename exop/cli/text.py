@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from exop.model.slets.spec import is_number
 from exop.safe_repr import clean, json_text, message
-
-#: A cell without any other character is a number.
-_OF_NUMBERS: Final = "0123456789.,~-%"
 
 
 def answer(facts: object, text: str | Callable[[], str], *, json: bool) -> int:
@@ -27,13 +24,13 @@ def print_json(value: object, *, indent: int | None = 2) -> None:
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> str:
-    """Format rows under their headings; columns of numbers are aligned to the right."""
-    shown = [[clean(str(cell)) for cell in row] for row in rows]
-    table = [list(head), *shown] if any(head) else shown
-    if not table:
+    """Format rows under their headings, or nothing without rows; columns of numbers are aligned to the right."""
+    shown = [["-" if cell is None else clean(str(cell)) for cell in row] for row in rows]
+    if not shown:
         return ""
+    table = [list(head), *shown] if any(head) else shown
     width = [max(len(line[index]) for line in table) for index in range(len(head))]
-    right = [bool(shown) and not any(row[index].strip(_OF_NUMBERS) for row in shown) for index in range(len(head))]
+    right = [not any(row[index].strip("0123456789.,~-%") for row in shown) for index in range(len(head))]
     lines = []
     for line in table:
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, width, right, strict=True)]

@@ -180,10 +180,9 @@ def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
         row = [one["channel"], one["peer"], one["state"], number(one["lag"]), late, number(one["credit"])]
         connectors.append((row, one["state"] != "connected"))
     of_connectors = ("connector", "peer", "state", "lag", "lag s", "credit")
-    for names, rows in ((head, nodes), *([(of_connectors, connectors)] if connectors else [])):
-        lines = columns(names, [row for row, _ in rows], indent="  ").split("\n")
-        yield lines[0], "dim"
-        yield from ((line, ALARM if marked else "") for line, (_, marked) in zip(lines[1:], rows, strict=True))
+    for names, rows in ((head, nodes), (of_connectors, connectors)):
+        lines = columns(names, [row for row, _ in rows], indent="  ").splitlines()
+        yield from zip(lines, ["dim", *(ALARM if marked else "" for _, marked in rows)], strict=False)
 
 
 def page(head: str, sections: Sequence[Section]) -> Iterator[Line]:
@@ -224,6 +223,9 @@ class View:
 
     every = 5.0
 
+    def __init__(self) -> None:
+        self._rates = Rates()
+
     def show(self, status: Status) -> None:
         """Report the metrics, or the progress of the opening; called every `every` seconds."""
 
@@ -233,9 +235,6 @@ class View:
 
 class Log(View):
     """One log line every few seconds: for files, pipes and log collectors."""
-
-    def __init__(self) -> None:
-        self._rates = Rates()
 
     def show(self, status: Status) -> None:
         """Log the totals and the slets' own metrics: all as JSON, else the non-zero ones of sources and sinks."""
@@ -268,11 +267,12 @@ class Live(View):
         from rich.console import Console
         from rich.live import Live as Display
 
-        self._rates = Rates()
+        super().__init__()
+        console = console or Console(stderr=not screen)
         # Output of slets to a terminal appears above the table; output to a file or pipe is not changed.
-        below = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
+        above = sys.stdout.isatty()
         self._display = Display(
-            console=console or Console(stderr=not screen), auto_refresh=False, **({"screen": True} if screen else below)
+            console=console, screen=screen, auto_refresh=False, transient=True, redirect_stdout=above
         )
         self._display.start()
 
@@ -319,11 +319,10 @@ def print_summary(report: Mapping[str, Any]) -> None:
         *(f"{totals[key]} {words}" for key, words in more.items() if totals[key]),
     ]
     text = f"{status['name']}: {report['outcome']} after {seconds(span)}: {', '.join(counts)}"
+    own = {f"{row['node']}.{name}": value for row in section["nodes"] for name, value in row["own"].items()}
+    say(text, application=status["name"], outcome=report["outcome"], seconds=span, **totals, **own)
     if is_json():
-        own = {f"{row['node']}.{name}": value for row in section["nodes"] for name, value in row["own"].items()}
-        say(text, application=status["name"], outcome=report["outcome"], seconds=span, **totals, **own)
         return
-    say(text)
     say(plain(tables(section, RUN)))
     for line in (*error_lines(status), *checkpoint_lines(status)):
         say(f"  {line}")

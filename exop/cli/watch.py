@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from exop.platform import Platform
     from exop.runtime.deployment import Deployment
 
-#: The time to the first metrics, in seconds.
-SOON: Final = 0.3
 #: Seconds without progress after which the slets are named for which the end of a run waits.
 SLOW: Final = 3.0
-
-Outcome = Literal["finished", "drained", "stopped", "failed", "removed"]
 
 
 @dataclass
@@ -47,7 +43,7 @@ class Watch:
     policy: OnFailure
     drain_timeout: float
     error: ComponentFailed | LastCheckpointFailed | None = None
-    outcome: Outcome = "finished"
+    outcome: Literal["finished", "drained", "stopped", "failed", "removed"] = "finished"
     late: bool = False
     _status: dict[str, Any] = field(default_factory=dict)
     _shown: float = field(default_factory=time.monotonic)
@@ -55,13 +51,13 @@ class Watch:
     _held_since: float = 0.0
     _moved: int = -1
     _moved_at: float = 0.0
-    _reported: list[BaseException | None] = field(default_factory=list)
+    _reported: list[BaseException] = field(default_factory=list)
     _ending: bool = False
 
     def until_the_end(self) -> dict[str, Any]:
         """Supervise the application until its end, and return the report of the run."""
-        # The first metrics are reported soon, later ones at the interval of the view.
-        self._shown = time.monotonic() - self.view.every + SOON
+        # The first metrics are reported after 0.3 s, later ones at the interval of the view.
+        self._shown = time.monotonic() - self.view.every + 0.3
         self._status = self.platform.status(self.application)
         while not self._ended():
             self.show(self.view.every)
@@ -162,18 +158,19 @@ class Watch:
         return True
 
 
-def report_failures(deployment: Deployment, reported: list[BaseException | None], cure: str) -> None:
+def report_failures(deployment: Deployment, reported: list[BaseException], cure: str) -> None:
     """Report the failures that are not *reported* yet, with item and traceback; they are from now on.
 
     Args:
         cure: What the stream waits for, if it does; `{}` in it is the node.
     """
     for component in deployment.failures():
-        if any(component.error is error for error in reported):
+        error, kept = component.error, component.trouble.kept
+        if error is None or any(error is one for one in reported):
             continue
-        reported.append(component.error)
-        place, kept = f"{deployment.name}.{component.node.name}", component.trouble.kept
-        title = f"{place} has failed: {error_text(component.error) if component.error is not None else ''}"
+        reported.append(error)
+        place = f"{deployment.name}.{component.node.name}"
+        title = f"{place} has failed: {error_text(error)}"
         if is_json():
             facts = {"port": kept.port, "item": safe_repr(kept.item), "traceback": kept.text} if kept else {}
             at = {"application": deployment.name, "node": component.node.name}

@@ -30,7 +30,7 @@ def size(mesh: Any) -> str:
 
 def as_text(text: str) -> str:
     """Text of several lines as HTML."""
-    return "<pre>" + "\n".join(map(html_text, text.split("\n"))) + "</pre>"
+    return f"<pre>{html_text(text)}</pre>"
 
 
 class Figures(dict[str, Any]):

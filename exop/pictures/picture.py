@@ -28,8 +28,7 @@ TIP: Final = 8
 #: Names beyond this are cut; the whole name is the tooltip.
 LONGEST: Final = 30
 MARKED: Final = "#c0392b"
-#: The host that is not named, and the colours of the frames of boxes on the others.
-HOME: Final = "home"
+#: The colours of the frames of boxes, by their host; the first is that of the home.
 FRAMES: Final = ("#555", "#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf")
 STYLE: Final = 'style="max-width:100%;height:auto" font-family="system-ui, sans-serif"'
 
@@ -113,16 +112,14 @@ class Picture:
         drawn = set(self.drawn())
         for channel in self.mesh.channels:
             producers, box = self.mesh.producers(channel), f"channel {channel}"
+            sources = [(box, "out")] if channel in drawn else [(node.name, out) for node, out in producers]
             for node, port in self.mesh.consumers(channel):
                 queued = f"{channel} -> {node.name}.{port}" in self.inserted
                 group = f"group {node.group}" if node.group and self.by(channel) else ""
                 taken = ", ".join(filter(None, (port if len(node.inputs()) > 1 else "", group)))
-                if channel in drawn:
-                    yield self._arrow(box, node.name, taken, queued)
-                    continue
-                for producer, out in producers:
+                for source, out in sources:
                     label = " → ".join(dict.fromkeys(text for text in ("" if out == "out" else out, taken) if text))
-                    yield self._arrow(producer.name, node.name, label, queued)
+                    yield self._arrow(source, node.name, label, queued)
             if channel in drawn:
                 for producer, out in producers:
                     yield self._arrow(producer.name, box, "" if out == "out" else out, f"-> {channel}" in self.inserted)
@@ -192,7 +189,7 @@ def _framed(picture: Picture, boxes: Mapping[str, str], head: Callable[[int, str
         return
     for number, (host, names) in enumerate(picture.by_host.items()):
         if names:
-            yield from (head(number, host or HOME), *(f"  {boxes[name]}" for name in names), tail)
+            yield from (head(number, host or "home"), *(f"  {boxes[name]}" for name in names), tail)
 
 
 def _ids(picture: Picture) -> dict[str, str]:

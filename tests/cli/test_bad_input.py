@@ -219,7 +219,7 @@ def test_output_is_safe_for_terminals_and_lines(capsys):
 @pytest.mark.parametrize("command", [["run", "mesh.toml", "--drain-timeout"], ["replace", "a.b", "c:d", "--timeout"]])
 def test_seconds_that_are_none(command, seconds):
     """A negative number, or no number at all, is refused before anything is done."""
-    assert f"{seconds} is no number of seconds; give 0 or more" in refused(*command, seconds)
+    assert f"{command[-1]}: Must be >= 0" in refused(*command, seconds)
 
 
 def test_filter_that_is_none(capsys):

@@ -127,7 +127,7 @@ def bundle_list(*, call: Call = Call()) -> int:
         rows = platform.bundles.list()
     none = "no bundle is installed; `exop bundle install FOLDER` installs one"
     head = ("bundle", "state", "offers", "used by", "")
-    return answer(rows, lambda: columns(head, [_row(one) for one in rows]) if rows else none, json=call.json)
+    return answer(rows, lambda: columns(head, map(_row, rows)) or none, json=call.json)
 
 
 @contextmanager

@@ -146,16 +146,13 @@ def _ports(ports: dict[str, str]) -> str:
     return " ".join(f"{port}={channel}" for port, channel in ports.items()) or "-"
 
 
-Verdict = Literal["ok", "missing", "broken"]
-
-
 @dataclass(frozen=True)
 class Finding:
     """One finding about the installation: `missing` is an absent optional part; a `broken` part has to be fixed."""
 
     subject: str
     fact: str
-    verdict: Verdict = "ok"
+    verdict: Literal["ok", "missing", "broken"] = "ok"
     cure: str = ""
 
 

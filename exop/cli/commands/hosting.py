@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from exop.cli.options import Bounds, Call, Json, Request, Runs, check_seconds
+from exop.cli.options import Bounds, Call, Json, Request, Runs
 from exop.cli.outcome import changed_facts
 from exop.cli.peers import split, the_platform
 from exop.cli.report import say
@@ -70,7 +70,7 @@ def disconnect(peer: str, /, *, call: Call = Call()) -> int:
     return answer({"peer": peer}, text, json=call.json)
 
 
-def discover(*, seconds: Annotated[float, Parameter(validator=check_seconds)] = 3.0, call: Call = Call()) -> int:
+def discover(*, seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 3.0, call: Call = Call()) -> int:
     """List the platforms that announce themselves on the local network, and whether the platform can use them.
 
     A platform is usable if both have certificates of the same authority; for the others, the reason is shown.
@@ -84,7 +84,7 @@ def discover(*, seconds: Annotated[float, Parameter(validator=check_seconds)] = 
         found = platform.discover(seconds)
     rows = [(one["name"], one["uri"], one["exop"], one["state"], one["problem"]) for one in found]
     none = "no platform announces itself here; `exop serve --announce` does"
-    return answer(found, columns(("name", "address", "exop", "state", ""), rows) if rows else none, json=call.json)
+    return answer(found, columns(("name", "address", "exop", "state", ""), rows) or none, json=call.json)
 
 
 def resolve(
@@ -255,7 +255,7 @@ def certs_show(*, authority: Authority = _CERTS, json: Json = False) -> int:
     found = certificates(authority)
     head = ("name", "state", "since", "until", "serial")
     rows = ([one[fact] for fact in head] for one in found)
-    return answer(found, lambda: columns(head, rows) if found else "no certificate is issued", json=json)
+    return answer(found, lambda: columns(head, rows) or "no certificate is issued", json=json)
 
 
 def policy(file: Path, /, *, json: Json = False) -> int:
@@ -275,8 +275,8 @@ def policy(file: Path, /, *, json: Json = False) -> int:
     rows = [
         (name, one.role or "-", ", ".join(one.read) or "-", ", ".join(one.write) or "-") for name, one in peers.items()
     ]
-    table = columns(("peer", "role", "reads", "writes"), rows) if rows else "no peer may do anything"
-    return answer(facts, table, json=json)
+    table = columns(("peer", "role", "reads", "writes"), rows)
+    return answer(facts, table or "no peer may do anything", json=json)
 
 
 def peers_text(found: list[dict[str, Any]]) -> str:
@@ -293,4 +293,4 @@ def peers_text(found: list[dict[str, Any]]) -> str:
             problems += [row["problem"]] if "problem" in row else []
     text = columns(("peer", "state", "address", "role", "round trip", ""), rows)
     head = ("peer", "connector", "direction", "events", "lag", "credit", "state")
-    return "\n\n".join([text, *([columns(head, connectors)] if connectors else []), *problems])
+    return "\n\n".join(filter(None, (text, columns(head, connectors), *problems)))

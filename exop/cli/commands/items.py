@@ -129,7 +129,7 @@ def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:
     for number, one in rows:
         at = datetime.fromtimestamp(one["at"]).isoformat(" ", "seconds")
         cells.append((number, at, one["port"], one["item"], one["error"].split("\n")[0], one["memento"]))
-    yield columns(("", "failed", "port", "item", "error", "memento"), cells) if rows else f"{place}: no item is kept"
+    yield columns(("", "failed", "port", "item", "error", "memento"), cells) or f"{place}: no item is kept"
     for number, one in rows[:TRACEBACKS]:
         yield f"\n{number}: {indented(one['traceback'].rstrip())}"
     if len(rows) > TRACEBACKS:

@@ -183,7 +183,7 @@ def history(app: Runs = "", /, *, reverse: int | None = None, make: bool = False
     entries = _history(app, call)
     head = ("", "at", "by", "operation", "revision", "pause", "outcome")
     nothing = "no operation on the platform is recorded"
-    return answer(entries, lambda: columns(head, map(_entry, entries)) if entries else nothing, json=call.json)
+    return answer(entries, lambda: columns(head, map(_entry, entries)) or nothing, json=call.json)
 
 
 def _history(app: str, where: Where) -> list[dict[str, Any]]:
@@ -292,7 +292,7 @@ def builder_facts(name: str, builder: Any) -> dict[str, Any]:
 
 def _offered(target: str, load: Load) -> dict[str, Any]:
     """Return the facts of the slets and builders that *target* names."""
-    from exop.cli.loading import find_target, known_plugins, slets_in
+    from exop.cli.loading import find_target, known_plugins
 
     catalog = known_plugins(load)
     if target in catalog.slets:
@@ -308,15 +308,14 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
 
         return slet_facts(absent(Path(target).read_bytes()))
     found = find_target(target, catalog, running())
-    specs = slets_in(found, catalog)
-    if found.which in specs:
-        return slet_facts(specs[found.which])
+    if found.which in found.slets:
+        return slet_facts(found.slets[found.which])
     if found.which:
         return builder_facts(found.which, found.builder())
     return {
         "of": target,
         "builders": [builder_facts(name, builder) for name, builder in found.builders.items()],
-        "slets": [slet_facts(spec) for spec in specs.values()],
+        "slets": [slet_facts(spec) for spec in found.slets.values()],
     }
 
 

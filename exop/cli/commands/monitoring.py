@@ -6,12 +6,12 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.cli.options import Call, Runs, Where
+from exop.cli.options import Call, Runs
 from exop.cli.peers import find_application, the_platform
-from exop.cli.report import DONE, FAILED, Stopping, say
+from exop.cli.report import DONE, FAILED, TICK, Stopping, say
 from exop.cli.status_text import checkpoint_lines, state_text
 from exop.cli.text import answer, print_json
 from exop.cli.view import RUN, Live, Rates, Sort, page, place, plain, tables
@@ -21,12 +21,6 @@ from exop.model.slets.spec import is_number
 if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
 
-#: The interval at which signals are checked, in seconds.
-TICK: Final = 0.05
-#: The states of an application that is healthy.
-_READY: Final = ("running", "finished")
-#: The number of failed checkpoints after which an application is not ready; one may fail because a source is slow.
-REPEATED: Final = 2
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
@@ -48,8 +42,9 @@ def top(app: Runs = "", /, *, sort: Sort = "mesh", every: float = 1.0, once: boo
     if not 0 < every < 3600:
         raise BuilderError(f"--every {every:g} is no number of seconds between two updates; give one above 0")
     facts: dict[str, Any] = {}
-    with _named(app, call) as (platform, name), Stopping(patience=1) as stopping:
-        looks = _looks(platform, name, sort, stopping, every)
+    with find_application(app or None, call) as found, Stopping(patience=1) as stopping:
+        found.check_whole(app)
+        looks = _looks(found.platform, found.application, sort, stopping, every)
         if once:
             facts = next(looks)  # the rates are those from here on
         if sys.stdout.isatty() and not call.json and not once:
@@ -145,7 +140,9 @@ def metrics(app: Runs = "", /, *, prometheus: bool = False, call: Call = Call())
         prometheus: Print the text format of Prometheus (0.0.4); the how-to lists the names.
     """
     table = not (prometheus or call.json)
-    with _named(app, call) as (platform, name):
+    with find_application(app or None, call) as found:
+        found.check_whole(app)
+        platform, name = found.platform, found.application
         if name:
             figures = {name: platform.status(name) if table else platform.metrics(name, quantiles=True)}
         else:
@@ -166,18 +163,6 @@ def metrics(app: Runs = "", /, *, prometheus: bool = False, call: Call = Call())
     return answer(facts, text, json=call.json)
 
 
-@contextmanager
-def _named(app: str, where: Where) -> Iterator[tuple[RemotePlatform, str]]:
-    """Yield the platform, and the name of the application if one is given."""
-    if not app:
-        with the_platform(where) as platform:
-            yield platform, ""
-        return
-    with find_application(app, where) as found:
-        found.check_whole(app)
-        yield found.platform, found.application
-
-
 def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield the drivers of a platform that have crashed."""
     for name, one in status["applications"].items():
@@ -193,9 +178,9 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
         ]
         if failed:
             yield f"{name}: {', '.join(failed)}"
-        elif one["state"] not in _READY and not one["crashed"]:
+        elif one["state"] not in ("running", "finished") and not one["crashed"]:
             yield f"{name}: {state_text(one)}"
-        yield from checkpoint_lines(one, REPEATED)
+        yield from checkpoint_lines(one, failures=2)  # one may fail because a source is slow
 
 
 def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:
@@ -237,11 +222,9 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
     inputs, letters = facts["inputs"], facts["dead_letters"]
     there = here | {"state": facts["state"], "slet": facts["slet"]}
     yield "node_state", "gauge", "1 for the state of the node.", there, 1
-    outputs = [port for port in facts["ports"] if port not in inputs]
-    for direction, ports in (("in", inputs), ("out", outputs)):
-        for port in ports:
-            there = here | {"direction": direction, "port": port}
-            yield "items_total", "counter", "Items in and out of the slet.", there, facts["items"].get(port, 0)
+    for port in dict.fromkeys((*inputs, *facts["ports"])):
+        there = here | {"direction": "in" if port in inputs else "out", "port": port}
+        yield "items_total", "counter", "Items in and out of the slet.", there, facts["items"].get(port, 0)
     busy = "Seconds of work of the slet; an estimate for single items."
     yield "batches_total", "counter", "Calls of the slet with a batch.", here, facts["batches"]
     yield "errors_total", "counter", "Exceptions that the slet has raised.", here, facts["errors"]

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
-from exop.cli.options import Argument, Load, Name, OnFailure, Params, Program, State, check_seconds
+from exop.cli.options import Argument, Load, Name, OnFailure, Params, Program, State
 from exop.cli.report import DONE, FAILED, TICK, Stopping, further, say
 from exop.cli.text import pause, print_json
 from exop.cli.view import View, choose_view, print_summary
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from exop.platform import Platform
     from exop.runtime.catalog import Catalog
 
-#: Seconds that threads have to end after a second Ctrl-C, and after a failure.
-AT_ONCE, SOON = 0.5, 5.0
 #: Seconds for which items in flight are processed at the end of `exop dev`; a second Ctrl-C stops at once.
 PATIENCE: Final = 10.0
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"])]
@@ -45,7 +44,7 @@ def run(
     json: Annotated[bool, Parameter(name="--json")] = False,
     quiet: Quiet = False,
     on_failure: OnFailure | None = None,
-    drain_timeout: Annotated[float, Parameter(validator=check_seconds)] = 20.0,
+    drain_timeout: Annotated[float, Parameter(validator=Number(gte=0))] = 20.0,
     check_sharing: bool = False,
 ) -> int:
     """Run an application until its sources end, and show its progress.
@@ -70,7 +69,7 @@ def run(
         check_sharing: Compare items before and after every call; log each slet that modifies an item that other slets
             also get, and end with exit code 1. This is slow, and intended for tests.
     """
-    from exop.cli.loading import load_mesh, slets_in
+    from exop.cli.loading import load_mesh
     from exop.platform import Platform
     from exop.wiring.sharing import Sharing
 
@@ -78,7 +77,7 @@ def run(
     with _json_only(json) as report:
         # All mistakes of the user are found before a platform starts.
         mesh, catalog, target = load_mesh(app, parameters, params, load)
-        catalog.embed(slets_in(target, catalog).values())
+        catalog.embed(target.slets.values())
         mesh = mesh if state is None else _durable(mesh, catalog, state)
         with (
             Stopping(patience=2) as stopping,
@@ -160,12 +159,12 @@ def _ended(watch: Watch, mesh: Mesh) -> int:
 
 
 def _stop(platform: Platform, application: str, *, at_once: bool) -> None:
-    """Stop an application, and name a slet that does not return."""
+    """Stop an application, and name a slet that does not return within 5 s, or 0.5 s if *at_once*."""
     from exop.runtime.drivers.source import ThreadDriver
     from exop.runtime.supervision.watchdog import whereabouts
 
     deployment = platform.deployment(application)
-    if platform.remove(application, timeout=AT_ONCE if at_once else SOON):
+    if platform.remove(application, timeout=0.5 if at_once else 5.0):
         return
     late = [one for one in deployment.drivers() if isinstance(one, ThreadDriver) and one.alive]
     where = whereabouts(deployment.components.values(), late)
@@ -254,7 +253,7 @@ class Session:
     saved: Callable[[], bool]
     view: View
     stopping: Stopping
-    _reported: list[BaseException | None] = field(default_factory=list)
+    _reported: list[BaseException] = field(default_factory=list)
     _finished: bool = False
     _shown: float = 0.0
 

@@ -109,14 +109,10 @@ class Supervisor:
         self._fed = -math.inf
         self._status = ""
 
-    def opening(self, status: str) -> None:
-        """Report the progress of an opening, which may take longer than a start usually does."""
-        self.send(f"STATUS={_line(status)}", f"EXTEND_TIMEOUT_USEC={EXTENSION}")
-
     def look(self, status: str, *, healthy: bool) -> None:
         """Report a new status; notify the watchdog when due, but only while the platform is *healthy*."""
         now, lines = time.monotonic(), []
-        if (status := _line(status)) != self._status:
+        if status != self._status:
             self._status = status
             lines.append(f"STATUS={status}")
         if healthy and now - self._fed >= self._every:
@@ -126,19 +122,15 @@ class Supervisor:
             self.send(*lines)
 
     def send(self, *lines: str) -> None:
-        """Send lines of the protocol; one that cannot be sent is logged."""
+        """Send lines of the protocol, each as one line; those that cannot be sent are logged."""
         if not self._address:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
                 sock.settimeout(PATIENCE)
-                sock.sendto("\n".join(lines).encode(), self._address)
+                sock.sendto("\n".join(" ".join(line.split()) for line in lines).encode(), self._address)
         except OSError as problem:
             logger("exop.serve").warning("the supervisor cannot be notified", error=str(problem), lines=lines)
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 @dataclass
@@ -213,7 +205,8 @@ class Keeper:
             self._logged = time.monotonic()
             facts = opening_facts(status["opening"])
             self._log.info("opening", application=name, **facts)
-            self.supervisor.opening(f"opening {name}: {facts['ready']} slets are ready")
+            opening = f"STATUS=opening {name}: {facts['ready']} slets are ready"
+            self.supervisor.send(opening, f"EXTEND_TIMEOUT_USEC={EXTENSION}")
             return
         failed = {node: one["error"] for node, one in status["nodes"].items() if "error" in one}
         if failed or status["crashed"]:

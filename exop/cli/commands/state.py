@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -20,8 +20,6 @@ from exop.runtime.log.segment import DISK, Segment, check_given_up, noted, segme
 
 #: A state directory contains at least one of these files, even if it is damaged.
 _MARKS: Final = (FILE, GENERATION, "lock")
-#: The checkpoint number of an application without checkpoints.
-_NONE: Final = {"number": None, "taken": None, "bytes": None}
 
 
 def state_check(directory: Path, /, *, json: Json = False) -> int:
@@ -35,16 +33,7 @@ def state_check(directory: Path, /, *, json: Json = False) -> int:
     Args:
         directory: The state directory: the argument of `--state DIR`.
     """
-    from exop.bundle.store import started_bundles, stored_bundles
-
     found = examine(directory)
-    meshes = found.pop("meshes")
-    bundles, broken = stored_bundles(directory / "bundles")
-    found |= {"bundles": [home.name for home in bundles], "damage": [*found["damage"], *map(str, broken.values())]}
-    try:
-        found["down"] = [*_down(meshes, found["bundles"], started_bundles(directory / "bundles"))]
-    except StateError as problem:
-        found |= {"down": [], "damage": [*found["damage"], str(problem)]}
     answer(found, lambda: _as_text(found), json=json)
     return FAILED if found["damage"] or found["down"] else DONE
 
@@ -88,14 +77,15 @@ def _as_text(found: dict[str, Any]) -> str:
     state = f"{noted['number']}, {'committed' if noted['committed'] else 'begun'}" if noted else "none"
     known = {key: "unknown" if found[key] is None else found[key] for key in ("version", "generation")}
     applications = [
-        [one["name"], one["revision"], "yes" if one["active"] else "no", *(one["checkpoint"] or _NONE).values()]
+        [one["name"], one["revision"], "yes" if one["active"] else "no"]
+        + [(one["checkpoint"] or {}).get(fact) for fact in ("number", "taken", "bytes")]
         for one in found["applications"]
     ]
     tables = (
-        _table(("application", "revision", "active", "checkpoint", "taken", "bytes"), applications),
-        _table(("engine of", "node", "place", "bytes"), [[*one.values()] for one in found["engines"]]),
-        _table(("log", "start", "end", "bytes"), [[*one.values()] for one in found["logs"]]),
-        _table(("bundle",), [[one] for one in found["bundles"]]),
+        columns(("application", "revision", "active", "checkpoint", "taken", "bytes"), applications, "  "),
+        columns(("engine of", "node", "place", "bytes"), [[*one.values()] for one in found["engines"]], "  "),
+        columns(("log", "start", "end", "bytes"), [[*one.values()] for one in found["logs"]], "  "),
+        columns(("bundle",), [[one] for one in found["bundles"]], "  "),
     )
     return "\n".join(
         [
@@ -109,18 +99,16 @@ def _as_text(found: dict[str, Any]) -> str:
     )
 
 
-def _table(head: Sequence[str], rows: list[list[Any]]) -> str:
-    return columns(head, [["-" if cell is None else cell for cell in row] for row in rows], "  ") if rows else ""
-
-
 def examine(directory: Path) -> dict[str, Any]:
     """Return the content of a state directory as plain data; `damage` lists each damage with its cure.
 
-    `meshes` are the topology files that the next platform starts with, by application.
+    `down` lists the applications that would not start, with the cure.
 
     Raises:
         StateError: there is no such directory, it is not a state directory, or a platform uses it.
     """
+    from exop.bundle.store import started_bundles, stored_bundles
+
     with _unused(directory):
         damage: list[str] = []
         found: dict[str, Any] = {"directory": str(directory), "version": None, "generation": None, "noted": None}
@@ -140,7 +128,14 @@ def examine(directory: Path) -> dict[str, Any]:
         ]
         folders = {path.parent for path in directory.rglob("*.log") if segment_names([path.name])}
         found["logs"] = [_log(folder, damage) for folder in sorted(folders)]
-        return found | {"damage": damage}
+        bundles, broken = stored_bundles(directory / "bundles")
+        damage += map(str, broken.values())
+        found |= {"bundles": [home.name for home in bundles], "down": [], "damage": damage}
+        try:
+            found["down"] += _down(found.pop("meshes"), found["bundles"], started_bundles(directory / "bundles"))
+        except StateError as problem:
+            damage.append(str(problem))
+        return found
 
 
 def _unused(directory: Path) -> AbstractContextManager[Any]:
@@ -177,8 +172,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
         contents = contents_of(path)
     if contents is None:
         return []
-    found["version"] = contents.version
-    found["generation"] = contents.generation.number
+    found |= {"version": contents.version, "generation": contents.generation.number}
     damage.extend(contents.damaged.values())
     listed = []
     # Imported lazily: only state directories with a database need msgspec.

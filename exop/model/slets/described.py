@@ -22,7 +22,7 @@ from exop.model.types.conversion import convert
 from exop.model.types.description import built, type_name, type_of
 from exop.model.types.evolution import as_data, fingerprint, from_data
 from exop.model.values.depth import read_json
-from exop.safe_repr import json_text
+from exop.safe_repr import Verbatim, json_text
 
 T = TypeVar("T")
 
@@ -33,15 +33,6 @@ _TRAITS: Final = ("is_class", "own_driver", "iterated", "exclusive")
 #: What `repeats` is of a slet that has none of its own.
 _REPEATS: Final = (None, Slet.repeats.__func__)  # type: ignore[attr-defined]
 _ROWS: Final = list[dict[str, Any]]
-
-
-class _Text(str):
-    """The text of a default, whose value is unknown."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def describe(spec: SletSpec) -> dict[str, Any]:
@@ -184,7 +175,7 @@ def _read_type(one: Mapping[str, Any]) -> PortType:
 
 def _read_setting(one: Mapping[str, Any]) -> Setting:
     default = convert(one["default"], str | None)
-    default = None if default in (None, "None") else _Text(default)
+    default = None if default in (None, "None") else Verbatim(default)
     name, kind = convert(one["setting"], str), built("open", convert(one["type"], str))
     return _filled(Setting, one, name=name, type=kind, default=default)
 

@@ -236,5 +236,5 @@ def test_without_a_supervisor(capsys, tmp_path):
     silent.send("READY=1")
     silent.look("running", healthy=True)
     assert capsys.readouterr().err == ""
-    Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")}).opening("app:\nhalf")
+    Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")}).send("STATUS=app:\nhalf")
     assert "the supervisor cannot be notified" in capsys.readouterr().err
