@@ -7,7 +7,7 @@ an engine has not processed goes to its successor.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
 from typing import Any
@@ -427,7 +427,7 @@ class _Contents:
                     self.undo.append(partial(setattr, component.trouble, "kept", kept))
                     component.trouble.kept = replace(kept, item=self.mover.move(kept.item))
             if component.node.name in self.retyped and (state := component.state) is not None:
-                for name, value in [(one.name, getattr(state, one.name)) for one in fields(state)]:
+                for name, value in [*vars(state).items()]:
                     self.undo.append(partial(setattr, state, name, value))
                     setattr(state, name, self.mover.move(value))
             if not self._channels.isdisjoint(component.node.outputs().values()):
