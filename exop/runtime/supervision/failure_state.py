@@ -149,11 +149,7 @@ class KeptItem:
 class DeadLetters(list[FailedItem]):
     """The newest dead letters of one node, in order; `dropped` is the number of older ones beyond the limit."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.dropped = 0
-        #: The memento is too large to be kept with every item.
-        self.heavy = False
+    dropped = 0
 
     @property
     def undecoded(self) -> int:
