@@ -154,7 +154,7 @@ class Component(Lifecycle):
             assert isinstance(self.driver, EngineDriver)
             puller = Puller(f"{self.application}.{name}", self.driver)
             self.pullers = self.driver.pullers = [*self.driver.pullers, puller]
-            return PulledInput(port, name, puller, self._pulled_mark, own=True)
+            return PulledInput(port, name, puller, self._pulled_mark)
         made = PulledInput(port, name, self.driver, self._pulled_mark)
         if self.spec.atomic and self.spec.iterated:
             # The state is looked up each time, since a replacement takes over another one.
