@@ -113,7 +113,13 @@ class EngineJournal(Tie):
 
     def caught_up(self, timeout: float) -> bool:
         """Wait until the upstream has sent again all events that the engine took before a crash."""
-        return True
+        with self._changed:
+            logs = self._logs.items()
+            self._awaited = True  # first: an event that is in a log already may count as arrived only afterwards
+            try:
+                return self._changed.wait_for(lambda: all(self.arrived(port) >= log.end for port, log in logs), timeout)
+            finally:
+                self._awaited = False
 
     def hurried(self) -> bool:
         """Whether the driver that delivers events is requested to reach its safe point."""
@@ -253,16 +259,6 @@ class DiskJournal(EngineJournal):
             self._changed.notify_all()
         for log in self._disks.values():
             log.close()
-
-    def caught_up(self, timeout: float) -> bool:
-        """Wait until the upstream has sent again all events that the engine took before a crash."""
-        with self._changed:
-            logs = [(port, self._logs[port]) for port in self._forms]
-            self._awaited = True  # first: an event that is in a log already may count as arrived only afterwards
-            try:
-                return self._changed.wait_for(lambda: all(self.arrived(port) >= log.end for port, log in logs), timeout)
-            finally:
-                self._awaited = False
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Return the payloads of *port* from event number *start* on, each with the number of its first event.
