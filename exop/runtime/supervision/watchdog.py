@@ -74,8 +74,7 @@ class Sampler:
 
 #: The sampler of the process; a forked child starts without functions and without a thread.
 SAMPLER: Final = Sampler()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=SAMPLER.__init__)  # type: ignore[misc]
+os.register_at_fork(after_in_child=SAMPLER.__init__)  # type: ignore[misc]
 
 
 class Attended(dict[str, Component]):
