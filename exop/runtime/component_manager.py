@@ -206,7 +206,7 @@ class ComponentManager:
     def _changed(self, changed: Callable[[Component], None], component: Component) -> None:
         if services := self._services.get(component.id):
             hangs = component.trouble.hang is not None
-            more = {names.HANGS: hangs} if hangs or component.trouble.hung else {}
+            more = {names.HANGS: hangs} if hangs or names.HANGS in services[_WHOLE].reference.properties else {}
             services[_WHOLE].update(_state_of(component) | more)
         changed(component)
 

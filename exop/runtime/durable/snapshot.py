@@ -89,8 +89,7 @@ def capture(
     for place, queue in deployment.inserted.items():
         if id(queue) not in captured_with_ports:
             held["queue", place] = dict(queue.capture())
-    if deployment.merges:
-        held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
+    held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
     if in_flight := _work(deployment, work):
         held["inlets", ""] = in_flight
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.

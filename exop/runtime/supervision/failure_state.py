@@ -209,8 +209,6 @@ class Trouble:
     kept: KeptItem | None = None
     dead: DeadLetters = field(default_factory=DeadLetters)
     hang: Hang | None = None
-    #: Whether there was such an item.
-    hung: bool = False
     #: The number of failed iterations since the slet had yielded `sent` items.
     tries: int = 0
     sent: int = -1

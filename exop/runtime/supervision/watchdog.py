@@ -161,7 +161,6 @@ class Watchdog:
         ports = component.pulled.values() if component.driver is driver else ()
         items = sum(port.rows - len(port.taken) for port in ports) if ports else driver.count + driver.rows
         hang = component.trouble.hang = Hang(driver.name, items, since, probe.stack, self._clock)
-        component.trouble.hung = True
         component.notify()
         facts = {"node": name, "items": items, "seconds": round(hang.seconds, 1), "stack": hang.stack}
         cure = "release the resource for which it waits, then it can be changed; or give it up by `exop remove`"
