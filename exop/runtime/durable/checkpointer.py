@@ -414,8 +414,7 @@ class Checkpointer:
         return {name: one.tie for name, one in components if isinstance(one.tie, DiskJournal)}
 
     def _user(self) -> UserCalls:
-        components = self._deployment.components.values()
-        return next(one.user for one in components) if components else UserCalls()
+        return next((one.user for one in self._deployment.components.values()), UserCalls())
 
     def _kept(self, name: str) -> list[Channel]:
         """Return the channels whose kind defines this method."""
