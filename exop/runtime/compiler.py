@@ -19,13 +19,7 @@ from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.dataflow.metrics import Tally
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
-from exop.runtime.supervision.failure_policy import (
-    failure_handler,
-    leave_out,
-    omission_handler,
-    port_placeholder,
-    size_at,
-)
+from exop.runtime.supervision.failure_policy import failure_handler, leave_out, omission_handler, size_at
 
 
 def compile_entry(component: Component, port: PortSpec) -> Entry:
@@ -126,7 +120,7 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
         resend=resend,
         metrics=component.metrics,
         tally=tally,
-        placeholder=port_placeholder(component, port),
+        placeholder=component.port_placeholder(port),
         item=port.type.item,
     )
 
@@ -149,7 +143,8 @@ def _entry_by_form(component: Component, port: PortSpec, push: Push, late: Late)
         push(batch)
 
     one, several = (push, push_items) if port.type.form == "item" else (lambda item: push([item]), push_whole)
-    entry = _with_control(component, port, push_mark, {"push": lambda: one, "push_batch": lambda: several, **late})
+    methods = {"push": lambda: one, "push_batch": lambda: several, **late}
+    entry = _with_control(component, port, push_mark, methods, None)
     return entry
 
 
@@ -216,9 +211,7 @@ def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
     return call
 
 
-def _with_control(
-    component: Component, port: PortSpec, push: Push, late: Late, tally: Tally | None = None
-) -> LateEntry:
+def _with_control(component: Component, port: PortSpec, push: Push, late: Late, tally: Tally | None) -> LateEntry:
     """Compile an entry that handles control items: *push* gets those in the port's type; then they are merged and sent.
 
     For *late* and *tally* see `LateEntry`.
@@ -326,7 +319,7 @@ def _refuses_items(component: Component) -> bool:
 
 def _waiting_entry(component: Component, port: PortSpec) -> Entry:
     """Compile the entry into a component that accepts no items: drivers unwind to their safe points and wait."""
-    placeholder = port_placeholder(component, port)
+    placeholder = component.port_placeholder(port)
 
     def ready() -> bool:
         return component.left or not (component.shut or component.unfilled)

@@ -160,11 +160,6 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
     return stuck
 
 
-def port_placeholder(component: Component, port: PortSpec) -> Entry:
-    """Return an entry that represents the entry into a port."""
-    return placeholder(f"{component.node.name}.{port.name}")
-
-
 def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
     """Wait before the next retry; at the safe point if the driver has to park."""
     if (driver := current_driver()) is None:
@@ -182,7 +177,7 @@ def again(component: Component, port: PortSpec, item: Any) -> InFlight:
     method: Method = "show" if isinstance(item, CONTROL) else "push_batch" if whole else "push"
     component.metrics.tallies[port.name].returned += size_at(port, item)
     component.metrics.batches -= method == "push_batch"
-    return InFlight(port_placeholder(component, port), method, item)
+    return InFlight(component.port_placeholder(port), method, item)
 
 
 def size_at(port: PortSpec, payload: Any) -> int:
