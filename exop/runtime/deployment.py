@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from exop.errors import ComponentFailed
 from exop.logs import logger
@@ -45,11 +45,6 @@ REPLACED = 100
 LEAST = 0.2
 
 
-#: The positions of all logs when a slet began, if its input has come in the same way since then; else what was before.
-#: Part of checkpoints, so plain values.
-Lineage: TypeAlias = Mapping[str, tuple[int, int]] | str
-
-
 class Deployment:
     """The running form of one mesh.
 
@@ -60,7 +55,8 @@ class Deployment:
         entries: The compiled entry at each endpoint.
         merges: Merges the control items of several producers of a channel.
         joined: The channel to which each port is connected, by `node.port`.
-        lineage: From where on in a log the input of each node can be replayed, or why it cannot.
+        lineage: The positions of all logs when each node began, if its input has come in the same way since then, so
+            that it can be replayed; else what was before. Part of checkpoints, so plain values.
         windows: The window channels whose punctuations arrive through each channel.
         loops: Functions that detect the end of each cycle; drivers without items call them.
         retired: Folders of replaced engines, to which the last checkpoint may still refer.
@@ -84,7 +80,7 @@ class Deployment:
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
         self.joined: dict[str, str] = {}
-        self.lineage: dict[str, Lineage] = {}
+        self.lineage: dict[str, Mapping[str, tuple[int, int]] | str] = {}
         self.windows: dict[str, set[str]] = {}
         self.workers: dict[str, Worker] = {}
         self.loops: list[Callable[[], Callable[[], None] | None]] = []

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 MOST: Final = 64
 #: The name of the log of the output, beside those of the input ports.
 _OUTPUT: Final = ""
-#: Seconds between two checks for the end of the application while the engine waits for room.
-_GLANCE: Final = 0.05
 
 
 class EngineJournal(Tie):
@@ -296,7 +294,7 @@ class DiskJournal(EngineJournal):
                 self._changed.notify_all()
         with self._changed:
             while len(self._unsent) >= MOST and not (self._closed or self._driver.halting):
-                self._changed.wait(_GLANCE)
+                self._changed.wait(0.05)  # a driver that halts does not notify
         return True
 
     def forget(self, port: str, event: int) -> None:

@@ -30,8 +30,6 @@ CLOSING: Final = 10.0
 SETTING: Final = 1.0
 #: Seconds after which `status()` shows a call.
 NOTICED: Final = 1.0
-#: Seconds for which a call without a deadline may continue when its application is removed.
-LAST: Final = 0.05
 
 #: The call that runs in the current thread.
 _LOCAL = threading.local()
@@ -235,7 +233,7 @@ class UserCalls:
         """
         for one in self._calls.copy():
             asked = application in (None, one.component.application) and phase in (None, one.phase)
-            if asked and not (phase is None and one.wait(LAST)):
+            if asked and not (phase is None and one.wait(0.05)):
                 one.abandon(reason or f"it is given up, because {one.component.application} is removed")
 
     def plain(self, application: str | None = None) -> list[dict[str, Any]]:

@@ -35,8 +35,6 @@ from exop.safe_repr import error_text, stack_of
 SAMPLING: Final = 0.05
 #: Seconds between two calls of `make_visible` while items arrive.
 VISIBLE_WITHIN: Final = 1.0
-#: Seconds for which one such call may delay the others.
-HASTE: Final = 0.05
 #: The functions in which a thread runs a driver.
 _RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.drive.__code__}
 
@@ -205,7 +203,7 @@ class Visibility:
             if (call is None or call.over) and ((done == before != visible) or now - since >= VISIBLE_WITHIN):
                 with suppress(RuntimeError):  # the system has no more threads: the next look tries it again
                     call = component.user.begin(component, "making output visible", partial(self._call, component))
-                    call.wait(HASTE)
+                    call.wait(0.05)  # for so long, one call may delay the others
                     visible, since = done, now
             seen[component.id] = done, visible, since, call
         self._seen = seen
