@@ -164,6 +164,7 @@ class Store:
         self._writing = threading.RLock()
         self._stored: dict[str, Mesh] = {}
         self._unwritten: dict[str, Mesh] = {}
+        # Entries of the history that wait until they can be written.
         self._entries: deque[tuple[str, Mapping[str, Any], int, int | None]] = deque(maxlen=1000)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
