@@ -41,8 +41,6 @@ OPENERS = 8
 HOLDING = 0.5
 #: The number of replaced slets whose errors remain in the status: the newest ones.
 REPLACED = 100
-#: The least number of seconds that slets have to close, even when the time for stopping has passed.
-LEAST = 0.2
 
 
 class Deployment:
@@ -437,7 +435,7 @@ def _close_all(components: Iterable[Component], timeout: float) -> bool:
 
     A `KeyboardInterrupt`, which the user may cause in the main thread, is raised when all are closed.
     """
-    deadline = time.monotonic() + max(timeout, LEAST)
+    deadline = time.monotonic() + max(timeout, 0.2)  # a moment, even when the time for stopping has passed
     closing: list[tuple[Component, UserCall[None] | None]] = []
     interrupts: list[KeyboardInterrupt] = []
     for component in components:
