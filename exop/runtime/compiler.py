@@ -16,23 +16,18 @@ from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import are_references, to_columns, to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntry, Link, Method, Push, Unwind, in_turn
 from exop.runtime.dataflow.fusion import fused, fused_batch, sender
+from exop.runtime.dataflow.metrics import Tally
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
-from exop.runtime.supervision.failure_policy import (
-    failure_handler,
-    leave_out,
-    omission_handler,
-    port_placeholder,
-    size_at,
-)
+from exop.runtime.supervision.failure_policy import failure_handler, leave_out, omission_handler, size_at
 
 
 def compile_entry(component: Component, port: PortSpec) -> Entry:
     """Compile the entry into *port*; it sends results to the entries to which the output ports are bound now."""
+    if _refuses_items(component):
+        return _waiting_entry(component, port)
     compiled = partial(_open_entry, component, port)
-    if component.trigger is None or _refuses_items(component):
-        return compiled()
-    return component.trigger(port.name, port.type, compiled)
+    return compiled() if component.trigger is None else component.trigger(port.name, port.type, compiled)
 
 
 def _open_entry(component: Component, port: PortSpec) -> Entry:
@@ -42,30 +37,27 @@ def _open_entry(component: Component, port: PortSpec) -> Entry:
         call = tap.around(port, call, lazy=lazy)
     component.tried[port.name] = call
     to = component.to.get(OUT, NOWHERE)
-    if _refuses_items(component):
-        return _waiting_entry(component, port)
     tally = component.metrics.tallies[port.name]
     tally.chained = _is_plain(component, port) and component.spec.results[port.name] != "none"
     tally.lead_into(to.tally if tally.chained else None)
-    if component.spec == RELAY and not component.taps:
-        return _relay_entry(component, port, to)
+    compiled = _relay_entry if component.spec == RELAY and not component.taps else _slet_entry
 
     def probe() -> Entry:
         timed = component.metrics.timed(call, lazy=lazy)
-        return _instrumented(component, _slet_entry(component, port, timed, to.probe, {}))
+        return _instrumented(component, compiled(component, port, timed, to.probe, {}))
 
-    return _slet_entry(component, port, call, to, {"probe": probe})
+    return compiled(component, port, call, to, {"probe": probe})
 
 
-def _relay_entry(component: Component, port: PortSpec, to: Entry) -> Entry:
+def _relay_entry(component: Component, port: PortSpec, _: Callable[[Any], Any], to: Entry, late: Late) -> Entry:
     """Compile the entry into a relay: that of its output channel, with the counts of the node.
 
     Batches stay whole. Single items that the caller counts pass without any call.
     """
     metrics, tally = component.metrics, component.metrics.tallies[port.name]
 
-    def one_by_one(target: Entry) -> Push:
-        push_uncounted = target.uncounted
+    def one_by_one() -> Push:
+        push_uncounted = to.uncounted
 
         def push(item: Any) -> None:
             tally.received += 1
@@ -73,8 +65,8 @@ def _relay_entry(component: Component, port: PortSpec, to: Entry) -> Entry:
 
         return push
 
-    def whole(target: Entry) -> Push:
-        push_whole = target.push_batch
+    def whole() -> Push:
+        push_whole = to.push_batch
 
         def push_batch(batch: Any) -> None:
             size = weight(batch)
@@ -86,12 +78,8 @@ def _relay_entry(component: Component, port: PortSpec, to: Entry) -> Entry:
 
         return push_batch
 
-    def entry_to(target: Entry, late: Late) -> Entry:
-        methods = {"push": lambda: one_by_one(target), "uncounted": lambda: target.uncounted}
-        entry = LateEntry(NOWHERE.control, {**methods, "push_batch": lambda: whole(target), **late}, tally)
-        return _with_control(component, port, entry)
-
-    return entry_to(to, {"probe": lambda: _instrumented(component, entry_to(to.probe, {}))})
+    methods = {"push": one_by_one, "uncounted": lambda: to.uncounted, "push_batch": whole, **late}
+    return _with_control(component, port, NOWHERE.control, methods, tally)
 
 
 def _slet_entry(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry, late: Late) -> Entry:
@@ -100,24 +88,20 @@ def _slet_entry(component: Component, port: PortSpec, call: Callable[[Any], Any]
     The methods of the entry are compiled when they are first read, and so is the probe, which *late* makes.
     """
     if not _is_plain(component, port):
-        push = _call_and_send(component, port, call, to)
-        found = _with_control(component, port, _entry_by_form(component, port, push, late))
+        entry = _entry_by_form(component, port, _call_and_send(component, port, call, to), late)
         if port.type.form != "item":
-            found.gathers = getattr(component.spec.factory, "gathers", 0)
-            found.max_wait = getattr(component.instance, "max_wait", 0.0)
-        return found
-    entry: LateEntry = LateEntry(
-        NOWHERE.control,
-        {
-            "link": lambda: _link(component, port, call, to),
-            "push": lambda: fused(entry, counted=True),
-            "uncounted": lambda: fused(entry, counted=False),
-            "push_batch": lambda: fused_batch(entry),
-            **late,
-        },
-        component.metrics.tallies[port.name],
-    )
-    return _with_control(component, port, entry)
+            entry.gathers = getattr(component.spec.factory, "gathers", 0)
+            entry.max_wait = getattr(component.instance, "max_wait", 0.0)
+        return entry
+    methods = {
+        "link": lambda: _link(component, port, call, to),
+        "push": lambda: fused(entry, counted=True),
+        "uncounted": lambda: fused(entry, counted=False),
+        "push_batch": lambda: fused_batch(entry),
+        **late,
+    }
+    entry = _with_control(component, port, NOWHERE.control, methods, component.metrics.tallies[port.name])
+    return entry
 
 
 def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Link:
@@ -136,7 +120,7 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
         resend=resend,
         metrics=component.metrics,
         tally=tally,
-        placeholder=port_placeholder(component, port),
+        placeholder=component.port_placeholder(port),
         item=port.type.item,
     )
 
@@ -159,7 +143,8 @@ def _entry_by_form(component: Component, port: PortSpec, push: Push, late: Late)
         push(batch)
 
     one, several = (push, push_items) if port.type.form == "item" else (lambda item: push([item]), push_whole)
-    entry = LateEntry(push_mark, {"push": lambda: one, "push_batch": lambda: several, **late})
+    methods = {"push": lambda: one, "push_batch": lambda: several, **late}
+    entry = _with_control(component, port, push_mark, methods, None)
     return entry
 
 
@@ -226,12 +211,14 @@ def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
     return call
 
 
-def _with_control(component: Component, port: PortSpec, entry: LateEntry) -> Entry:
-    """Add the handling of control items: the slet gets those in the port's type; then they are merged and sent."""
-    spec, merge, name, push = component.spec, component.merge, port.name, entry.control
+def _with_control(component: Component, port: PortSpec, push: Push, late: Late, tally: Tally | None) -> LateEntry:
+    """Compile an entry that handles control items: *push* gets those in the port's type; then they are merged and sent.
+
+    For *late* and *tally* see `LateEntry`.
+    """
+    spec, merge, name = component.spec, component.merge, port.name
     sees_time = any(one.type.punctuation for one in spec.inputs)
     passes_on = not spec.own_driver and not sees_time
-    entry.endpoint = f"{component.node.name}.{name}"
 
     def show(mark: Punctuation | EndOfStream) -> None:
         if port.type.punctuation if isinstance(mark, Punctuation) else port.type.end:
@@ -256,7 +243,9 @@ def _with_control(component: Component, port: PortSpec, entry: LateEntry) -> Ent
             raise
         pass_on(mark)
 
-    def decoding(push_batch: Push) -> Push:  # of batches that an inbox could not decode
+    def decoding() -> Push:  # of batches that an inbox could not decode
+        push_batch = late["push_batch"]()
+
         def push_decoded(batch: Any) -> None:
             if type(batch) is Undecoded:
                 batch = decoded(component, port, batch)
@@ -265,8 +254,8 @@ def _with_control(component: Component, port: PortSpec, entry: LateEntry) -> Ent
 
         return push_decoded
 
-    entry.control, entry.show, entry.pass_on = control, show, pass_on
-    entry.around("push_batch", decoding)
+    entry = LateEntry(control, {**late, "push_batch": decoding}, tally)
+    entry.endpoint, entry.show, entry.pass_on = f"{component.node.name}.{name}", show, pass_on
     for tap in component.taps:
         entry.control = tap.control(port, entry.control)
     return entry
@@ -330,7 +319,7 @@ def _refuses_items(component: Component) -> bool:
 
 def _waiting_entry(component: Component, port: PortSpec) -> Entry:
     """Compile the entry into a component that accepts no items: drivers unwind to their safe points and wait."""
-    placeholder = port_placeholder(component, port)
+    placeholder = component.port_placeholder(port)
 
     def ready() -> bool:
         return component.left or not (component.shut or component.unfilled)

@@ -15,10 +15,10 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortSpec, PortType
-from exop.model.slets.spec import DEAD, SletSpec
+from exop.model.slets.spec import DEAD
 from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.channels.wire import Undecoded
-from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, Unwind, in_order
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, Unwind, in_order, placeholder
 from exop.runtime.dataflow.metrics import ComponentMetrics
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.source import EngineDriver, Puller, SourceDriver, ThreadDriver
@@ -101,16 +101,17 @@ class Component(Lifecycle):
         spec, name = self.spec, f"{self.application}.{self.node.name}"
         if spec.own_driver:
             self.driver = EngineDriver(name, self._end_outputs, self._feeders)
-        elif spec.iterated:
-            self.driver = self._source_driver(name)
+        returns = any(result != "none" for result in spec.results.values())
         for port in spec.outputs:
             if spec.sets_aside and port.name == DEAD:  # not `buffered`: most items send nothing there
                 self.outputs[port.name] = self.aside = BufferedOutput(port, self.failed)
             elif isinstance(self.driver, EngineDriver):
                 self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
-            elif buffers(spec, port):
+            elif port.name != OUT or not returns or OUT in getattr(spec.factory, "__dataclass_fields__", ()):
                 self.outputs[port.name] = output = BufferedOutput(port, self.failed)
-                self.buffered = (*self.buffered, output)
+                self.buffered = (*self.buffered, output)  # pushed besides returning results, or instead
+        if spec.iterated and self.driver is None:
+            self.driver = self._source_driver(name)
         self.pulled = {port.name: self._pulled_input(port) for port in spec.inputs if port.pulled}
         if spec.tie is not None and isinstance(self.driver, EngineDriver):
             forms = {port.name: port.type.form for port in spec.inputs if not port.pulled}
@@ -142,7 +143,7 @@ class Component(Lifecycle):
             name,
             self.iterate,
             self.finish,
-            unsent=self.unsent if any(buffers(spec, port) for port in spec.outputs) else None,
+            unsent=self.unsent if self.buffered else None,
             form="batches" if batches else "mixed" if mixed else "items",
             pulls=any(port.pulled for port in spec.inputs),
         )
@@ -154,7 +155,7 @@ class Component(Lifecycle):
             assert isinstance(self.driver, EngineDriver)
             puller = Puller(f"{self.application}.{name}", self.driver)
             self.pullers = self.driver.pullers = [*self.driver.pullers, puller]
-            return PulledInput(port, name, puller, self._pulled_mark, own=True)
+            return PulledInput(port, name, puller, self._pulled_mark)
         made = PulledInput(port, name, self.driver, self._pulled_mark)
         if self.spec.atomic and self.spec.iterated:
             # The state is looked up each time, since a replacement takes over another one.
@@ -281,8 +282,7 @@ class Component(Lifecycle):
         self.adopt(state)
         self.metrics.succeed(predecessor.metrics)
         self.merge, self.ended = predecessor.merge, predecessor.ended
-        if predecessor.ended_outputs:
-            self.ended_outputs = predecessor.ended_outputs
+        self.ended_outputs = predecessor.ended_outputs
         self.expect()
         self.trouble.dead = predecessor.trouble.dead
         for name, port in self.pulled.items():
@@ -369,6 +369,10 @@ class Component(Lifecycle):
     def flush_outputs(self) -> None:
         """Send the items that the slet has pushed by its further ports."""
         in_order(self.unsent())
+
+    def port_placeholder(self, port: PortSpec) -> Entry:
+        """Return an entry that represents the one into a port."""
+        return placeholder(f"{self.node.name}.{port.name}")
 
     def bind(self, to: Mapping[str, Entry]) -> None:
         """Bind the output ports to the entries downstream. Called while no item is in flight in the component."""
@@ -468,11 +472,3 @@ class Component(Lifecycle):
             if driver is None:
                 raise
             driver.unwound(unwound)
-
-
-def buffers(spec: SletSpec, port: PortSpec) -> bool:
-    """Whether the slet pushes items to this output, in addition to returning results or instead of it."""
-    if spec.sets_aside and port.name == DEAD:
-        return False
-    returns = any(result != "none" for result in spec.results.values())
-    return port.name != OUT or not returns or OUT in getattr(spec.factory, "__dataclass_fields__", ())

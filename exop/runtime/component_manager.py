@@ -6,7 +6,6 @@ import itertools
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,14 +32,6 @@ SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "Output
 WIRING = "wiring"
 #: The key of the registration of a component or channel itself, next to those of its ports.
 _WHOLE = ""
-
-
-@dataclass(frozen=True)
-class LivePort:
-    """The service of a port."""
-
-    component: Component
-    spec: PortSpec
 
 
 class ComponentManager:
@@ -82,13 +73,8 @@ class ComponentManager:
         *changed* is called after every change of its state. Raise `ComponentFailed` if the slet's own code raises, or
         does not return within *timeout* seconds.
         """
-
-        def on_change(one: Component) -> None:
-            self._changed(one)
-            changed(one)
-
         identity = f"{application}/{node.name}#{next(self._numbers)}"
-        engines = self.engines if durable else None
+        on_change, engines = partial(self._changed, changed), self.engines if durable else None
         try:
             component = Component(identity, application, node, on_change, engines, self.user, timeout)
         except ExopError:
@@ -96,7 +82,7 @@ class ComponentManager:
         except RAISED as error:
             raise ComponentFailed(node=node.name, phase="being made", problem=error_text(error)) from error
         if isinstance(component.driver, SourceDriver):
-            component.driver.broken = partial(handle_source_failure, component)
+            component.driver.broken = partial(handle_source_failure, component, component.driver)
         if component.tie is not None:
             component.tie.omit = partial(omit, component)
         if component.instance is not None:
@@ -126,9 +112,9 @@ class ComponentManager:
             names.DIRECTION: port.direction,
             names.ITEM_TYPE: str(port.type),
         }
-        interface, live = INPUT_PORT if port.direction == "in" else OUTPUT_PORT, LivePort(component, port)
+        interface, service = INPUT_PORT if port.direction == "in" else OUTPUT_PORT, (component, port.name)
         services = self._services[component.id]
-        services[port.name] = self._register(interface, live, component.application, component.id, facts)
+        services[port.name] = self._register(interface, service, component.application, component.id, facts)
 
     def _register(
         self, interface: str | tuple[str, ...], service: object, application: str, owner: str, facts: Mapping[str, Any]
@@ -168,7 +154,8 @@ class ComponentManager:
 
     def channel_home(self, application: str, name: str) -> Path | None:
         """Return the folder for the files of a channel."""
-        return None if self.home is None else self._folder(self.home, application) / f"{name}.channel"
+        folder = self._folder(application)
+        return folder and folder / f"{name}.channel"
 
     def adopt_channel(self, application: str, channel: Channel) -> None:
         """Register a channel that the wiring has inserted, unless it is registered already."""
@@ -198,12 +185,11 @@ class ComponentManager:
 
     def forget(self, application: str) -> None:
         """Remove the files of an application's channels, which are destroyed, from the state directory."""
-        if self.home is not None:
-            shutil.rmtree(self._folder(self.home, application), ignore_errors=True)
+        if (folder := self._folder(application)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
-    @staticmethod
-    def _folder(home: Path, application: str) -> Path:
-        return home / f"{application}.application"  # a name alone might be ".."
+    def _folder(self, application: str) -> Path | None:
+        return self.home and self.home / f"{application}.application"  # a name alone might be ".."
 
     def _register_channel(self, application: str, channel: Channel, origin: str | None = None) -> None:
         identifier = channel_id(application, channel.name)
@@ -217,11 +203,12 @@ class ComponentManager:
         registration = self._register((CHANNEL, "In", "Out"), channel, application, identifier, properties)
         self._services[identifier] = {_WHOLE: registration}
 
-    def _changed(self, component: Component) -> None:
+    def _changed(self, changed: Callable[[Component], None], component: Component) -> None:
         if services := self._services.get(component.id):
             hangs = component.trouble.hang is not None
-            more = {names.HANGS: hangs} if hangs or component.trouble.hung else {}
+            more = {names.HANGS: hangs} if hangs or names.HANGS in services[_WHOLE].reference.properties else {}
             services[_WHOLE].update(_state_of(component) | more)
+        changed(component)
 
 
 def _state_of(component: Component) -> dict[str, Any]:

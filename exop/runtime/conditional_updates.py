@@ -106,16 +106,14 @@ class UpdateLog:
 
     def to_store(self, after: Mesh) -> Mesh:
         """Return the mesh to store when the mesh is edited into *after*, while no update can take effect."""
-        stored, now = self.stored, self.deployment.mesh
         if after.durable is None:
             return after
-
-        def merged(old: Mapping[str, Place], before: Mapping[str, Place], new: Mapping[str, Place]) -> dict[str, Place]:
-            names = [name for name in touched(old, before) if name in old and name in new]
-            return {name: still_pending(old[name], before[name], new[name]) for name in names}
-
-        nodes = merged(stored.nodes, now.nodes, after.nodes)
-        return after.edited(nodes, merged(stored.channels, now.channels, after.channels))
+        edits: dict[str, Any] = {}
+        for section in ("nodes", "channels"):
+            old, now, new = (getattr(mesh, section) for mesh in (self.stored, self.deployment.mesh, after))
+            names = [name for name in touched(old, now) if name in old and name in new]
+            edits[section] = {name: still_pending(old[name], now[name], new[name]) for name in names}
+        return after.edited(**edits)
 
     def report(self, event: str, **facts: Any) -> None:
         """Add an event to the news."""

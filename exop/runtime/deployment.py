@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from exop.errors import ComponentFailed
 from exop.logs import logger
@@ -41,13 +41,6 @@ OPENERS = 8
 HOLDING = 0.5
 #: The number of replaced slets whose errors remain in the status: the newest ones.
 REPLACED = 100
-#: The least number of seconds that slets have to close, even when the time for stopping has passed.
-LEAST = 0.2
-
-
-#: The positions of all logs when a slet began, if its input has come in the same way since then; else what was before.
-#: Part of checkpoints, so plain values.
-Lineage: TypeAlias = Mapping[str, tuple[int, int]] | str
 
 
 class Deployment:
@@ -60,7 +53,8 @@ class Deployment:
         entries: The compiled entry at each endpoint.
         merges: Merges the control items of several producers of a channel.
         joined: The channel to which each port is connected, by `node.port`.
-        lineage: From where on in a log the input of each node can be replayed, or why it cannot.
+        lineage: The positions of all logs when each node began, if its input has come in the same way since then, so
+            that it can be replayed; else what was before. Part of checkpoints, so plain values.
         windows: The window channels whose punctuations arrive through each channel.
         loops: Functions that detect the end of each cycle; drivers without items call them.
         retired: Folders of replaced engines, to which the last checkpoint may still refer.
@@ -84,7 +78,7 @@ class Deployment:
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
         self.joined: dict[str, str] = {}
-        self.lineage: dict[str, Lineage] = {}
+        self.lineage: dict[str, Mapping[str, tuple[int, int]] | str] = {}
         self.windows: dict[str, set[str]] = {}
         self.workers: dict[str, Worker] = {}
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
@@ -441,7 +435,7 @@ def _close_all(components: Iterable[Component], timeout: float) -> bool:
 
     A `KeyboardInterrupt`, which the user may cause in the main thread, is raised when all are closed.
     """
-    deadline = time.monotonic() + max(timeout, LEAST)
+    deadline = time.monotonic() + max(timeout, 0.2)  # a moment, even when the time for stopping has passed
     closing: list[tuple[Component, UserCall[None] | None]] = []
     interrupts: list[KeyboardInterrupt] = []
     for component in components:

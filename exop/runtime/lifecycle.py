@@ -393,8 +393,6 @@ def _bounded(value: Any) -> Any:
     """Return the value, or an abbreviated string if it is too long or nested too deeply for the status."""
     if isinstance(value, str):
         return _text(value)
-    if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and value.bit_length() <= _LENGTH):
-        return value
     if isinstance(value, Sized) and len(value) > _FIGURES:
         return f"a {type(value).__name__} of {len(value)} values"
     text = safe_repr(value, _LENGTH)

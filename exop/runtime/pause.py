@@ -76,10 +76,9 @@ class Pause:
         self._closed: dict[Driver, None] = {}
         self._unparked: list[Driver] = []
         self._watched: list[Driver] = []
-        self._lock = threading.RLock()
-        self._news = threading.Condition(self._lock)
+        self._news = threading.Condition()
         self._actions: tuple[Callable[[], None], ...] = ()
-        self._running = self._begun = False
+        self._begun = False
         self._still_since: float | None = None
         self._error: BaseException | None = None
 
@@ -98,7 +97,7 @@ class Pause:
 
     def end(self, *_error: object) -> None:
         """Open all drivers; may be called several times."""
-        with self._lock:
+        with self._news:
             self._release()
             if self._begun:
                 self._begun = False
@@ -167,7 +166,7 @@ class Pause:
         self._look()
         with woken(self.wake), self._news:
             try:
-                self._news.wait_for(lambda: not (self._actions or self._running) or self._stops(), self.timeout)
+                self._news.wait_for(lambda: not self._actions or self._stops(), self.timeout)
             finally:
                 cancelled, self._actions = bool(self._actions), ()
             if cancelled:
@@ -188,7 +187,6 @@ class Pause:
             if not self._actions or not self.parked():
                 return
             actions, self._actions = self._actions, ()
-            self._running = True
             self._stand_still()
             try:
                 for action in actions:
@@ -196,7 +194,6 @@ class Pause:
             except BaseException as error:  # noqa: BLE001 (it is raised in the thread that has asked for the action)
                 self._error = error
             self._release()
-            self._running = False
 
     def _stand_still(self) -> None:
         if self._still_since is None and self._closed:

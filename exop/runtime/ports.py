@@ -121,9 +121,9 @@ class PulledInput(InputPort[Any]):
 
     Args:
         name: The name of the port, preceded by the name of the node.
-        driver: The driver that waits at this port; `None` if the slet pulls inside of a method, which does not wait.
+        driver: The driver that waits at this port, a `Puller` for an engine; `None` if the slet pulls inside of a
+            method, which does not wait.
         seen: Called with a control item, when all items before it are processed.
-        own: Whether the driver serves this port alone (for an engine), and rests between two pulls.
 
     Attributes:
         before: For an atomic slet, copies the memento before a pull; else `None`.
@@ -131,9 +131,7 @@ class PulledInput(InputPort[Any]):
         decoded: Decodes for the port what an inbox could not decode.
     """
 
-    def __init__(
-        self, spec: PortSpec, name: str, driver: Driver | None, seen: Callable[[str, Any], None], *, own: bool = False
-    ) -> None:
+    def __init__(self, spec: PortSpec, name: str, driver: Driver | None, seen: Callable[[str, Any], None]) -> None:
         self.spec = spec
         self.name = name
         self.channel: Channel | None = None
@@ -143,7 +141,6 @@ class PulledInput(InputPort[Any]):
         self.driver = driver
         self.rows = 0
         self._seen = seen
-        self._own = own
         self.earlier: list[Buffered] = []
         self.before: Callable[[], Before | None] | None = None
         self.decoded: Callable[[Undecoded], Any | None] = lambda batch: None
@@ -161,7 +158,7 @@ class PulledInput(InputPort[Any]):
             self._last = found, self._sent(), self.before() if self.before is not None else None
             return found
         finally:
-            if self._own and self.driver is not None:
+            if isinstance(self.driver, Puller):
                 self.driver.rest()
 
     def __iter__(self) -> Iterator[Any]:
@@ -190,7 +187,7 @@ class PulledInput(InputPort[Any]):
     def _await_content(self) -> None:
         """Make an engine wait until the channel is filled; other slets are not called before that."""
         channel, driver = self.channel, self.driver
-        if self._own and driver is not None and channel is not None and not channel.filled:
+        if isinstance(driver, Puller) and channel is not None and not channel.filled:
             driver.hold(f"{self.name} waits for {channel.name!r} to be filled", lambda: channel.filled)
             driver.rest()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, Final
 
@@ -83,42 +84,35 @@ def _read(references: list[Reference]) -> Any:
     return table.combine_chunks().to_batches()[0]
 
 
-class Shared:
-    """A batch with several consumers, which is converted once for all consumers that need the same form.
+@contextmanager
+def shared(batch: Any) -> Iterator[None]:
+    """Within the block, convert a batch with several consumers once for all that need the same form.
 
-    Conversions of a record batch are stored for its lifetime (it may wait in queues), those of a list within the block.
+    Conversions of a record batch are stored for its lifetime (it may wait in queues).
     """
-
-    __slots__ = ("_kept", "_key", "found")
-
-    def __init__(self, batch: Any) -> None:
-        self.found: dict[Any, Any] = {}
-        self._key = id(batch)
-        self._kept: Any = batch if isinstance(batch, list) else weakref.ref(batch, self._forget)
-
-    def __enter__(self) -> None:
-        _SHARED.setdefault(self._key, self)
-
-    def __exit__(self, *exc: object) -> None:
-        if isinstance(self._kept, list) and _SHARED.get(self._key) is self:
-            del _SHARED[self._key]
-
-    def _forget(self, _: Any) -> None:
-        _SHARED.pop(self._key, None)
+    forms: dict[Any, Any] = {}
+    outermost, lasts = _SHARED.setdefault(id(batch), forms) is forms, not isinstance(batch, list)
+    if outermost and lasts:
+        weakref.finalize(batch, _SHARED.pop, id(batch), None)
+    try:
+        yield
+    finally:
+        if outermost and not lasts:
+            del _SHARED[id(batch)]
 
 
 _MISMATCH: Final = "the items do not match the columns of the port"
-#: The batches with several consumers, by `id`.
-_SHARED: dict[int, Shared] = {}
+#: The forms of the batches with several consumers, by `id` of the batch.
+_SHARED: dict[int, dict[Any, Any]] = {}
 
 
 def _shared(batch: Any, form: Any, convert: Callable[[], Any]) -> Any:
     """Return the batch in another form, which is made once for all consumers of a shared batch."""
-    if (shared := _SHARED.get(id(batch))) is None:
+    if (forms := _SHARED.get(id(batch))) is None:
         return convert()
-    if form not in shared.found:
-        shared.found[form] = convert()
-    return shared.found[form]
+    if form not in forms:
+        forms[form] = convert()
+    return forms[form]
 
 
 def _rows(batch: Any, item: Any) -> list[Any]:

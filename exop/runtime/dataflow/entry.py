@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import PortSpec
 from exop.model.slets.spec import Result
-from exop.runtime.dataflow.batches import Shared, weight
+from exop.runtime.dataflow.batches import shared, weight
 from exop.runtime.dataflow.metrics import ComponentMetrics, Tally
 
 #: The method of an entry that takes a payload: an item, a batch, or a control item.
@@ -121,16 +121,9 @@ class LateEntry(Entry):
         setattr(self, name, made)
         return made
 
-    def around(self, method: str, wrap: Callable[[Any], Any]) -> None:
-        """Let *wrap* make a method of the one that is compiled."""
-        made = self._late[method]
-        self._late = {**self._late, method: lambda: wrap(made())}
-
     def name_endpoint(self, endpoint: str) -> None:
         """Set the endpoint; a probe that is compiled later gets the same one."""
         self.endpoint = endpoint
-        if "probe" not in self._late:
-            self.probe.endpoint = endpoint
 
 
 def _discard(_: Any) -> None:
@@ -166,7 +159,7 @@ def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
         to_all = _to_all(targets, "push_batch")
 
         def push_shared(batch: Any) -> None:
-            with Shared(batch):
+            with shared(batch):
                 to_all(batch)
 
         return push_shared

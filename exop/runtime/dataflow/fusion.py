@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from exop.model.items import CONTROL
 from exop.model.slets.spec import Result
 from exop.runtime.dataflow.batches import to_items, weight
-from exop.runtime.dataflow.entry import NOTHING, Entry, Link, Method, Push, Shape, Unwind, count_items, in_turn
+from exop.runtime.dataflow.entry import NOTHING, Entry, Link, Push, Shape, Unwind, count_items, in_turn, method_for
 from exop.runtime.dataflow.metrics import Tally
 
 #: The largest number of slets in one function; a longer chain becomes a chain of such functions.
@@ -183,7 +183,6 @@ def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[P
     The second function adds results to an `Unwind`, if the driver unwinds before they are sent. Both count them.
     """
     push_payload = to.push_batch if batches else to.push
-    plain_way: Method = "push_batch" if batches else "push"
 
     def send_one(payload: Any) -> None:
         if payload is None:
@@ -205,8 +204,8 @@ def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[P
 
     def leave(unwound: Unwind, payloads: Any) -> None:
         for payload in payloads if result == "many" else () if result == "none" else (payloads,):
-            method: Method = "control" if isinstance(payload, CONTROL) else plain_way
             if payload is not None:
+                method = method_for(payload, whole=batches)
                 tally.sent += count_items(method, payload)
                 unwound.then(to, method, [payload])
 

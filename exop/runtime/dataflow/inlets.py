@@ -79,12 +79,7 @@ class Inlets:
     def at(self, endpoint: str) -> list[InFlight]:
         """Return a snapshot of the items that wait before an endpoint. Other threads may change the inlet meanwhile."""
         inlet = self._inlets.get(endpoint)
-        while inlet is not None:
-            try:
-                return list(inlet.items)
-            except RuntimeError:  # the inlet was changed while it was read
-                continue
-        return []
+        return list(inlet.items) if inlet is not None else []
 
     def ends_at(self, endpoint: str) -> bool:
         """Whether the end of a stream waits before an endpoint."""

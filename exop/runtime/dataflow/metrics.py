@@ -253,8 +253,13 @@ class ComponentMetrics:
             busy = self.busy + self._estimated
             return busy if busy > 0 else 0.0
 
+    def capture(self, known: dict[Tally, int]) -> dict[str, Any]:
+        """Return the counts as plain data, for a checkpoint; *known* as for `counts`."""
+        items = [[*key, number] for key, number in self.counts(known).items()]
+        return {"items": items, **{name: getattr(self, name) for name in _COUNTED}}
+
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Continue from the counts that `capture_metrics` returned."""
+        """Continue from the counts that `capture` returned."""
         self.before = {(direction, port): count for direction, port, count in held["items"]}
         self.batches, self.errors, self.skipped = (held[name] for name in _COUNTED)
         self.recovered = {"items_in": total(self.before, "in"), "items_out": total(self.before, "out")}
@@ -263,13 +268,6 @@ class ComponentMetrics:
         """Continue from the counts that *restored* has got by `restore`, without those that it has counted itself."""
         self.before, self.recovered = dict(restored.before), restored.recovered
         self.batches, self.errors, self.skipped = (getattr(restored, name) for name in _COUNTED)
-
-
-def capture_metrics(metrics: Mapping[str, ComponentMetrics]) -> dict[str, dict[str, Any]]:
-    """Return the counts of several components as plain data, for a checkpoint."""
-    known: dict[Tally, int] = {}
-    found = {name: {"items": [[*key, n] for key, n in one.counts(known).items()]} for name, one in metrics.items()}
-    return {name: {**items, **{of: getattr(metrics[name], of) for of in _COUNTED}} for name, items in found.items()}
 
 
 def total(counts: Counts, direction: Direction) -> int:

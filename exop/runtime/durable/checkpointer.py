@@ -118,8 +118,6 @@ class Checkpointer:
     def end(self) -> None:
         """Take no checkpoint after the caller's: a restart begins with that of a cut, if the change is committed."""
         self._ended = True
-        self._stop.set()
-        self._deployment.notify_waiting()
 
     def take(self, patience: float = PATIENCE, *, last: bool = False) -> None:
         """Take a checkpoint now, and return when it is written. If *last*, all drivers stop after it."""
@@ -141,19 +139,16 @@ class Checkpointer:
 
     def write(self, unwritten: Unwritten) -> None:
         """Write a prepared checkpoint as the last one, since the change is committed."""
-        begun = self._written(unwritten)
-        with self._noted(failed=False):
-            self._committed(begun, PATIENCE)
+        self._committed(self._written(unwritten), PATIENCE)
         self._note(None)
 
     def settle(self, sinks: Collection[Component], seconds: float) -> None:
         """Take a checkpoint during a change, which has parked all drivers and closes *sinks*: they commit it first."""
         begun = self._written(self.prepare())
         try:
-            with self._noted(failed=False):
-                self._committed([one for one in begun if one[0] in sinks], seconds)
+            self._committed([one for one in begun if one[0] in sinks], seconds)
         finally:
-            with suppress(NotCommitted), self._noted(failed=False):  # others try again with the next one
+            with suppress(NotCommitted):  # others try again with the next one
                 self._committed([one for one in begun if one[0] not in sinks], seconds)
 
     def put_out(self, patience: float) -> None:
@@ -203,8 +198,7 @@ class Checkpointer:
                 with self._noted():
                     taken = self._taken(captured)
                 begun = self._written(taken)
-            with self._noted(failed=False):  # others may change the application meanwhile
-                self._committed(begun, committing)
+            self._committed(begun, committing)  # others may change the application meanwhile
             self._note(None)
             self.complete = over
 
@@ -394,7 +388,7 @@ class Checkpointer:
         return begun
 
     def _committed(self, begun: Commits, seconds: float) -> None:
-        """Wait up to *seconds* until all slets have emitted their output; raise the last error of a call."""
+        """Wait up to *seconds* until all slets have emitted their output; note and raise the last error of a call."""
         end = time.monotonic() + seconds
         failed: NotCommitted | None = None
         components = self._deployment.components
@@ -410,8 +404,9 @@ class Checkpointer:
             finally:
                 if isinstance(owner, Component):
                     owner.committing = None
-        if failed is not None:
-            raise failed
+        with self._noted(failed=False):
+            if failed is not None:
+                raise failed
         failpoint("checkpoint-put-out")
 
     def _journals(self) -> dict[str, DiskJournal]:
@@ -419,8 +414,7 @@ class Checkpointer:
         return {name: one.tie for name, one in components if isinstance(one.tie, DiskJournal)}
 
     def _user(self) -> UserCalls:
-        components = self._deployment.components.values()
-        return next(one.user for one in components) if components else UserCalls()
+        return next((one.user for one in self._deployment.components.values()), UserCalls())
 
     def _kept(self, name: str) -> list[Channel]:
         """Return the channels whose kind defines this method."""

@@ -33,10 +33,6 @@ VERSION: Final = 4
 FILE: Final = "platform.sqlite"
 GENERATION: Final = "generation"
 _MAGIC: Final = b"SQLite format 3\0"
-#: Large pages halve the cost of writing states of megabytes.
-_PAGE: Final = 65536
-#: The pages of the write-ahead log, 16 MiB, from which a transaction moves them into the database.
-_LOGGED: Final = 256
 _TABLES: Final = """
 CREATE TABLE applications (
     name TEXT PRIMARY KEY, revision INTEGER NOT NULL, active INTEGER NOT NULL, sum INTEGER NOT NULL);
@@ -53,9 +49,8 @@ CREATE TABLE parts (
     application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL, content BLOB NOT NULL,
     PRIMARY KEY (application, kind, name));
 CREATE TABLE history (
-    application TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (application, number));"""
-#: Came later than the other tables; no digest covers it.
-_PEERS: Final = "CREATE TABLE IF NOT EXISTS peers (name TEXT PRIMARY KEY, address TEXT NOT NULL)"
+    application TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (application, number));
+CREATE TABLE peers (name TEXT PRIMARY KEY, address TEXT NOT NULL);"""
 #: The rows that the digest of one application covers; the sum in the first row represents the sections.
 _ROWS_OF_APPLICATION: Final = (
     "SELECT * FROM applications WHERE name = ?",
@@ -155,10 +150,9 @@ class Database:
                 found = Inspected(build(directory), {})
             self.connection, self.damaged = _connect(self.path), found.damaged
             try:
-                modes = ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL")
-                for pragma in (*modes, f"wal_autocheckpoint = {_LOGGED}"):
+                for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
                     self.connection.execute(f"PRAGMA {pragma}")
-                self.connection.execute(_PEERS)
+                self.connection.execute("PRAGMA wal_autocheckpoint = 256")  # pages: a log of 16 MiB
                 self._noted.write(found.generation._replace(committed=True))
             except BaseException:
                 self.close()
@@ -310,7 +304,7 @@ def build(directory: Path) -> Generation:
         left.unlink()
     unfinished.touch(mode=0o600)
     with closing(_connect(unfinished)) as database:
-        database.execute(f"PRAGMA page_size = {_PAGE}")
+        database.execute("PRAGMA page_size = 65536")  # halves the cost of writing states of megabytes
         # From the beginning: a process that is killed while a mode changes leaves what no reader can roll back.
         database.execute("PRAGMA journal_mode = WAL")
         rows = f"INSERT INTO platform VALUES ({VERSION}, 0, '');"

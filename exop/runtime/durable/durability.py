@@ -52,7 +52,6 @@ class Durability:
 
     def begin(self, deployment: Deployment) -> None:
         """Take the first checkpoint, when everything is open and no item moves yet."""
-        self.tell(deployment)
         if (taker := self.taker(deployment)) is not None:
             with suppress(ExopError):
                 taker.begin()
@@ -76,19 +75,16 @@ class Durability:
 
         If the checkpoint fails, the next one has the change; a restart before that makes the change again.
         """
-        name = deployment.name
-        if deployment.mesh.durable is not None:
+        if (taker := self.taker(deployment)) is not None:
             self.tell(deployment)
-            if (taker := self.taker(deployment)) is not None:
-                taker.start()
-                with suppress(ExopError):  # the log and the status show it
-                    taker.take()
-        else:
-            if name in self.takers:
+            taker.start()
+            with suppress(ExopError):  # the log and the status show it
+                taker.take()
+        elif deployment.mesh.durable is None and self.store is not None:
+            if deployment.name in self.takers:
                 self.tell(deployment)
-                self.stop(name)
-            if self.store is not None:
-                self.store.checkpoints.discard(name)
+                self.stop(deployment.name)
+            self.store.checkpoints.discard(deployment.name)
 
     def store_end(self, application: str) -> None:
         """Take the checkpoint of the end, at which sinks emit their buffered items.

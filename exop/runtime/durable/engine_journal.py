@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 MOST: Final = 64
 #: The name of the log of the output, beside those of the input ports.
 _OUTPUT: Final = ""
-#: Seconds between two checks for the end of the application while the engine waits for room.
-_GLANCE: Final = 0.05
 
 
 class EngineJournal(Tie):
@@ -113,7 +111,13 @@ class EngineJournal(Tie):
 
     def caught_up(self, timeout: float) -> bool:
         """Wait until the upstream has sent again all events that the engine took before a crash."""
-        return True
+        with self._changed:
+            logs = self._logs.items()
+            self._awaited = True  # first: an event that is in a log already may count as arrived only afterwards
+            try:
+                return self._changed.wait_for(lambda: all(self.arrived(port) >= log.end for port, log in logs), timeout)
+            finally:
+                self._awaited = False
 
     def hurried(self) -> bool:
         """Whether the driver that delivers events is requested to reach its safe point."""
@@ -254,16 +258,6 @@ class DiskJournal(EngineJournal):
         for log in self._disks.values():
             log.close()
 
-    def caught_up(self, timeout: float) -> bool:
-        """Wait until the upstream has sent again all events that the engine took before a crash."""
-        with self._changed:
-            logs = [(port, self._logs[port]) for port in self._forms]
-            self._awaited = True  # first: an event that is in a log already may count as arrived only afterwards
-            try:
-                return self._changed.wait_for(lambda: all(self.arrived(port) >= log.end for port, log in logs), timeout)
-            finally:
-                self._awaited = False
-
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Return the payloads of *port* from event number *start* on, each with the number of its first event.
 
@@ -300,7 +294,7 @@ class DiskJournal(EngineJournal):
                 self._changed.notify_all()
         with self._changed:
             while len(self._unsent) >= MOST and not (self._closed or self._driver.halting):
-                self._changed.wait(_GLANCE)
+                self._changed.wait(0.05)  # a driver that halts does not notify
         return True
 
     def forget(self, port: str, event: int) -> None:

@@ -21,7 +21,7 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, InFlight, Method
-from exop.runtime.dataflow.metrics import capture_metrics
+from exop.runtime.dataflow.metrics import Tally
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import DiskJournal
@@ -75,11 +75,9 @@ def capture(
                 call.component, call.phase = component, CAPTURING
             parts["memento", name] = dump_memento(component.state, f"{application}.{name}")
     failpoint("memento-after")
-    merges = {name: component.merge.capture() for name, component in components.items()}
-    figures = capture_metrics({name: component.metrics for name, component in components.items()})
+    tallies: dict[Tally, int] = {}
     held: dict[Key, Any] = {
-        ("node", name): {"merge": merges[name], "figures": figures[name], **capture_node(component)}
-        | {"lineage": deployment.lineage.get(name, {})}
+        ("node", name): {**capture_node(component, tallies), "lineage": deployment.lineage.get(name, {})}
         for name, component in components.items()
     }
     for name, channel in deployment.channels.items():
@@ -91,8 +89,7 @@ def capture(
     for place, queue in deployment.inserted.items():
         if id(queue) not in captured_with_ports:
             held["queue", place] = dict(queue.capture())
-    if deployment.merges:
-        held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
+    held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
     if in_flight := _work(deployment, work):
         held["inlets", ""] = in_flight
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
@@ -117,10 +114,15 @@ def _encoded(kind: str, name: str, state: Any) -> bytes:
         return encoded({**state, "dead": DeadLetters.storable(state["dead"])})
 
 
-def capture_node(component: Component) -> dict[str, Any]:
-    """Return the end, the in-flight items and the dead letters of one component as plain data, for `restore_node`."""
+def capture_node(component: Component, known: dict[Tally, int]) -> dict[str, Any]:
+    """Return the counts, the end, the in-flight items and the dead letters of one component, for `restore_node`.
+
+    *known* has the tallies that were read in the same pass over several components.
+    """
     outputs = {name: one for name, one in component.outputs.items() if isinstance(one, BufferedOutput)}
     held: dict[str, Any] = {
+        "merge": component.merge.capture(),
+        "figures": component.metrics.capture(known),
         "over": component.has_ended,
         "ended": sorted(component.ended),
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
@@ -235,7 +237,7 @@ def _read(stored: bytes) -> Any:
 
 
 def restore_node(component: Component, held: Mapping[str, Any]) -> None:
-    """Restore the result of `capture_node`, with `merge` and `figures`; the items of pulled ports come later."""
+    """Restore the result of `capture_node`; the items of pulled ports come later."""
     component.over = held["over"]
     component.merge.restore(held["merge"])
     component.ended.update(held["ended"])

@@ -36,8 +36,6 @@ _PUT: Final = (
     "ON CONFLICT (application, kind, name) DO UPDATE SET content = excluded.content"
 )
 _NUMBER: Final = "SELECT coalesce(max(number), 0) FROM checkpoints WHERE application = ?"
-#: Entries of the history that wait until they can be written.
-_MOST_WAITING: Final = 1000
 #: The number of rows of the history of all applications, including removed ones.
 _MOST_ENTRIES: Final = 100_000
 _OLD_ENTRIES: Final = (
@@ -166,7 +164,8 @@ class Store:
         self._writing = threading.RLock()
         self._stored: dict[str, Mesh] = {}
         self._unwritten: dict[str, Mesh] = {}
-        self._entries: deque[tuple[str, Mapping[str, Any], int, int | None]] = deque(maxlen=_MOST_WAITING)
+        # Entries of the history that wait until they can be written.
+        self._entries: deque[tuple[str, Mapping[str, Any], int, int | None]] = deque(maxlen=1000)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_private(directory)

@@ -28,10 +28,6 @@ OPENING: Final = 600.0
 CLOSING: Final = 10.0
 #: Seconds that a slet may take to change its settings, while the stream is paused.
 SETTING: Final = 1.0
-#: Seconds after which `status()` shows a call.
-NOTICED: Final = 1.0
-#: Seconds for which a call without a deadline may continue when its application is removed.
-LAST: Final = 0.05
 
 #: The call that runs in the current thread.
 _LOCAL = threading.local()
@@ -235,11 +231,11 @@ class UserCalls:
         """
         for one in self._calls.copy():
             asked = application in (None, one.component.application) and phase in (None, one.phase)
-            if asked and not (phase is None and one.wait(LAST)):
+            if asked and not (phase is None and one.wait(0.05)):
                 one.abandon(reason or f"it is given up, because {one.component.application} is removed")
 
     def plain(self, application: str | None = None) -> list[dict[str, Any]]:
-        """Return abandoned and long calls, of one application or of all, as plain data."""
+        """Return abandoned calls, and those of a second or more, of one application or of all, as plain data."""
         return [
             {
                 "application": one.component.application,
@@ -251,5 +247,5 @@ class UserCalls:
                 "stack": one.stack(),
             }
             for one in sorted(self._calls.copy(), key=lambda call: -call.seconds)
-            if (one.abandoned or one.seconds >= NOTICED) and application in (None, one.component.application)
+            if (one.abandoned or one.seconds >= 1) and application in (None, one.component.application)
         ]

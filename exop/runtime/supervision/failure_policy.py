@@ -160,11 +160,6 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
     return stuck
 
 
-def port_placeholder(component: Component, port: PortSpec) -> Entry:
-    """Return an entry that represents the entry into a port."""
-    return placeholder(f"{component.node.name}.{port.name}")
-
-
 def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
     """Wait before the next retry; at the safe point if the driver has to park."""
     if (driver := current_driver()) is None:
@@ -182,7 +177,7 @@ def again(component: Component, port: PortSpec, item: Any) -> InFlight:
     method: Method = "show" if isinstance(item, CONTROL) else "push_batch" if whole else "push"
     component.metrics.tallies[port.name].returned += size_at(port, item)
     component.metrics.batches -= method == "push_batch"
-    return InFlight(port_placeholder(component, port), method, item)
+    return InFlight(component.port_placeholder(port), method, item)
 
 
 def size_at(port: PortSpec, payload: Any) -> int:
@@ -227,7 +222,7 @@ def suspend_on_defect(
     return _held(component, kept, work, f"is suspended: {driver.name} could not go on")
 
 
-def handle_source_failure(component: Component, error: BaseException) -> bool:
+def handle_source_failure(component: Component, driver: Driver, error: BaseException) -> bool:
     """Handle an error of an iterated slet; return whether to iterate the slet again, from its memento.
 
     With `retry`, the slet is iterated again after a delay; with `suspend`, it is iterated again when it is resumed.
@@ -236,8 +231,8 @@ def handle_source_failure(component: Component, error: BaseException) -> bool:
     """
     taken = _put_back(component)  # first, so that the items are not lost if a later step fails
     component.forget_outputs()
-    driver, trouble, name = current_driver(), component.trouble, component.node.name
-    if type(error) is CutShort and driver is not None:
+    trouble, name = component.trouble, component.node.name
+    if type(error) is CutShort:
         driver.hold(error.where, until=lambda: error.ready() or driver.ending or driver.restarting)
         return not (driver.ending or driver.retired)
     without_own_frames(error)
@@ -247,7 +242,7 @@ def handle_source_failure(component: Component, error: BaseException) -> bool:
         for port, items in taken.items():
             for _ in items:
                 component.pulled[port].taken.popleft()
-        if driver is not None and component.aside is not None:
+        if component.aside is not None:
             driver.busy = True
             driver.stand_by()
             try:
@@ -259,9 +254,6 @@ def handle_source_failure(component: Component, error: BaseException) -> bool:
             facts = {"node": component.name, "error": error_text(error)}
             logger("exop.runtime").warning("a source has raised: its stream ends", **facts)
         return bool(taken)
-    if driver is None:
-        component.error = error
-        return False
     sent = driver.count + driver.rows
     trouble.tries = trouble.tries + 1 if sent == trouble.sent else 1
     trouble.sent = sent
@@ -463,8 +455,8 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
     if not most:
         dead.dropped += 1
         return
-    memento = (None, _TOO_LARGE) if dead.heavy else _memento(component, LARGEST)
-    dead.heavy = memento[1] == _TOO_LARGE
+    large = bool(dead) and dead[-1].told == _TOO_LARGE  # it is not encoded again for every item
+    memento = (None, _TOO_LARGE) if large else _memento(component, LARGEST)
     dead.add(_failed_item(component, "dead letter", KeptItem(port, item, error), memento), most)
 
 

@@ -149,11 +149,7 @@ class KeptItem:
 class DeadLetters(list[FailedItem]):
     """The newest dead letters of one node, in order; `dropped` is the number of older ones beyond the limit."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.dropped = 0
-        #: The memento is too large to be kept with every item.
-        self.heavy = False
+    dropped = 0
 
     @property
     def undecoded(self) -> int:
@@ -213,8 +209,6 @@ class Trouble:
     kept: KeptItem | None = None
     dead: DeadLetters = field(default_factory=DeadLetters)
     hang: Hang | None = None
-    #: Whether there was such an item.
-    hung: bool = False
     #: The number of failed iterations since the slet had yielded `sent` items.
     tries: int = 0
     sent: int = -1

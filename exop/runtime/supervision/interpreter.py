@@ -17,8 +17,6 @@ from exop.errors import PlanError
 #: file) can starve others for seconds, since it wins each race to take the lock again. At 0.2 ms neither happens, and
 #: the throughput of two busy drivers is the same.
 SWITCH_INTERVAL: Final = 0.0002
-#: Seconds for which `yield_gil` releases the interpreter: until another thread has woken up.
-BREATH: Final = 0.00005
 #: For each block without collections: whether they are to be resumed after it.
 _UNCOLLECTED: Final[list[bool]] = []
 #: The original switch interval, once for each running platform: the first shortens it, the last restores it.
@@ -58,7 +56,7 @@ def yield_gil() -> None:
     A driver that has to request the interpreter waits for the switch interval, a timer and its own wake-up; on a busy
     machine, this takes several times as long as the step itself.
     """
-    time.sleep(BREATH)
+    time.sleep(0.00005)  # until another thread has woken up
 
 
 def collect_young() -> None:

@@ -35,8 +35,6 @@ from exop.safe_repr import error_text, stack_of
 SAMPLING: Final = 0.05
 #: Seconds between two calls of `make_visible` while items arrive.
 VISIBLE_WITHIN: Final = 1.0
-#: Seconds for which one such call may delay the others.
-HASTE: Final = 0.05
 #: The functions in which a thread runs a driver.
 _RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.drive.__code__}
 
@@ -74,8 +72,7 @@ class Sampler:
 
 #: The sampler of the process; a forked child starts without functions and without a thread.
 SAMPLER: Final = Sampler()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=SAMPLER.__init__)  # type: ignore[misc]
+os.register_at_fork(after_in_child=SAMPLER.__init__)  # type: ignore[misc]
 
 
 class Attended(dict[str, Component]):
@@ -162,7 +159,6 @@ class Watchdog:
         ports = component.pulled.values() if component.driver is driver else ()
         items = sum(port.rows - len(port.taken) for port in ports) if ports else driver.count + driver.rows
         hang = component.trouble.hang = Hang(driver.name, items, since, probe.stack, self._clock)
-        component.trouble.hung = True
         component.notify()
         facts = {"node": name, "items": items, "seconds": round(hang.seconds, 1), "stack": hang.stack}
         cure = "release the resource for which it waits, then it can be changed; or give it up by `exop remove`"
@@ -207,7 +203,7 @@ class Visibility:
             if (call is None or call.over) and ((done == before != visible) or now - since >= VISIBLE_WITHIN):
                 with suppress(RuntimeError):  # the system has no more threads: the next look tries it again
                     call = component.user.begin(component, "making output visible", partial(self._call, component))
-                    call.wait(HASTE)
+                    call.wait(0.05)  # for so long, one call may delay the others
                     visible, since = done, now
             seen[component.id] = done, visible, since, call
         self._seen = seen

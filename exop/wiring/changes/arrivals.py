@@ -26,7 +26,6 @@ from exop.runtime.channels.queue import Waiting
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import Call, InFlight, Method, method_for, placeholder
 from exop.runtime.dataflow.inlets import Inlets
-from exop.runtime.dataflow.metrics import capture_metrics
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.snapshot import capture_node, restore_node
 from exop.runtime.pause import PATIENCE
@@ -73,9 +72,7 @@ def departed(
     """
     name = component.node.name
     held: dict[str, Any] = {
-        **capture_node(component),
-        "merge": component.merge.capture(),
-        "figures": capture_metrics({name: component.metrics})[name],
+        **capture_node(component, {}),
         "waiting": [
             (port, work.method, work.payload)
             for port in component.spec.ports

@@ -31,7 +31,6 @@ from exop.runtime.drivers.source import EngineDriver, SourceDriver
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput
-from exop.runtime.supervision.failure_policy import port_placeholder
 from exop.safe_repr import RAISED, error_text
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan
@@ -338,7 +337,7 @@ def hand_over_input(component: Component, successor: Component, inlets: Inlets, 
     """
     for port in successor.spec.inputs:
         if port.name in component.pulled and not port.pulled:
-            entry, pulled = port_placeholder(successor, port), component.pulled[port.name]
+            entry, pulled = successor.port_placeholder(port), component.pulled[port.name]
             successor.metrics.tallies[port.name].returned += sum(not isinstance(one, CONTROL) for one in pulled.taken)
             inlets.post([InFlight(entry, method, payload) for method, payload in pulled.take_in_flight()])
     tie = component.tie if isinstance(component.driver, EngineDriver) else None
@@ -355,7 +354,7 @@ def hand_over_input(component: Component, successor: Component, inlets: Inlets, 
             else:
                 found = [*channel.rows(since), *found]
         if found and there is not None:
-            entry = port_placeholder(successor, there)
+            entry = successor.port_placeholder(there)
             work = [InFlight(entry, method_for(payload, whole=port.type.form != "item"), payload) for payload in found]
             # Its predecessor has counted them.
             successor.metrics.tallies[there.name].returned += sum(count_items(one.method, one.payload) for one in work)

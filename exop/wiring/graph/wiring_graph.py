@@ -15,7 +15,6 @@ from exop.model.slets.ports import PortSpec
 from exop.registry import ServiceReference
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
-from exop.runtime.component_manager import LivePort
 from exop.wiring.graph import ids
 
 
@@ -235,8 +234,8 @@ def read_graph(ports: Iterable[ServiceReference], channels: Iterable[ServiceRefe
     connected: dict[str, tuple[Component, dict[str, str]]] = {}
     for reference in sorted(ports, key=lambda one: one.id):
         if (channel := by_id.get(reference.properties.get(CONNECTED_TO))) is not None:
-            live: LivePort = reference.service
-            connected.setdefault(live.component.id, (live.component, {}))[1][live.spec.name] = channel.name
+            component, port = reference.service
+            connected.setdefault(component.id, (component, {}))[1][port] = channel.name
     return WiringGraph().patched({one[0].node.name: one for one in connected.values()}, by_id.values())
 
 

@@ -15,7 +15,7 @@ from exop.errors import WiringError
 from exop.model.items import Batch
 from exop.model.slets.ports import PortType
 from exop.runtime.dataflow import batches as convert
-from exop.runtime.dataflow.batches import Shared, cut, to_columns, to_items, weight
+from exop.runtime.dataflow.batches import cut, shared, to_columns, to_items, weight
 from exop.runtime.dataflow.entry import Entry, fan_out
 
 
@@ -263,7 +263,7 @@ def test_several_consumers_share_one_conversion(conversions):
 def test_rows_are_shared_over_queues_too(conversions):
     """A record batch that waits in two queues is converted once: it is known as long as it lives."""
     batch = pa.record_batch({"x": [1], "y": [2]})
-    with Shared(batch):
+    with shared(batch):
         waiting = [batch, batch]
     assert to_items(waiting[0]) == to_items(waiting[1])
     assert conversions == ["rows"]
