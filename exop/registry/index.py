@@ -11,7 +11,7 @@ from exop.errors import RegistryError, ServiceGone
 from exop.model.filter import Term
 from exop.model.properties import INTERFACE, RANKING, SERVICE_ID, Scalar, Value, text_of
 
-#: Identifiers are below this limit; see `order_of`.
+#: Identifiers are below this limit; see `ServiceReference.order`.
 _IDS: Final = 1 << 40
 
 
@@ -37,8 +37,12 @@ class ServiceReference:
         self.properties: Final[Mapping[str, Value]] = MappingProxyType(properties)
         #: The service itself.
         self.service: Final[Any] = service
-        #: The sort key in every list of services: by ranking (the highest first), then by age.
-        self.order: Final = order_of(service_id, properties[RANKING]) if RANKING in properties else service_id
+        ranking = properties.get(RANKING, 0)
+        if type(ranking) is not int:
+            problem = f"the property {RANKING!r} is {ranking!r}; a ranking is a whole number"
+            raise RegistryError(problem, property=RANKING)
+        #: The sort key in lists: by ranking (the highest first), then by identifier, which is its remainder by `_IDS`.
+        self.order: Final = service_id - ranking * _IDS
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ServiceReference) and self.id == other.id and self.service is other.service
@@ -48,17 +52,6 @@ class ServiceReference:
 
     def __repr__(self) -> str:
         return f"<service {self.id} {', '.join(self.interfaces)} {dict(self.properties)}>"
-
-
-def order_of(service_id: int, ranking: object) -> int:
-    """Return a number that sorts services by ranking, descending, and then by identifier, its remainder by `_IDS`.
-
-    Raises:
-        RegistryError: the ranking is not a whole number.
-    """
-    if type(ranking) is not int:
-        raise RegistryError(f"the property {RANKING!r} is {ranking!r}; a ranking is a whole number", property=RANKING)
-    return service_id - ranking * _IDS
 
 
 #: The order numbers of the services that have one value; a plain number if only one service has it, as for most.

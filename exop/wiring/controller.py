@@ -50,11 +50,10 @@ class WiringController:
         self._registry = registry
         self.manager = manager
         self._bound: WeakKeyDictionary[Deployment, Wiring] = WeakKeyDictionary()
-        self._ports = registry.track(None, where({KIND: "port"}))
 
     def graph(self, application: str) -> WiringGraph:
         """Read the current connections of an application from the registry."""
-        ports = [port for port in self._ports.references if port.properties[APPLICATION] == application]
+        ports = self._registry.find(None, where({KIND: "port", APPLICATION: application}))
         channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
         # The queues that the wiring itself has inserted are no channels of the mesh.
         return read_graph(ports, [one for one in channels if one.properties.get(ORIGIN) != WIRING])
@@ -191,10 +190,6 @@ class WiringController:
             self.manager.adopt_channel(deployment.name, queue)
             queue.alarm = deployment.notify_waiting
         deployment.inserted = there | queues
-
-    def close(self) -> None:
-        """Stop following the ports."""
-        self._ports.close()
 
 
 def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) -> list[Wiring]:
