@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from exop.errors import PlanError
 from exop.logs import logger
@@ -26,10 +26,6 @@ from exop.wiring.graph.region import Region
 from exop.wiring.graph.wiring_graph import Edge, WiringGraph
 
 Undo: TypeAlias = Callable[[], object]
-
-
-#: Why a queue is inserted in front of a port that pulls from a channel that other ports read, too.
-PULLS: Final = "its consumer pulls"
 
 
 def undo_all(steps: list[Undo], error: BaseException) -> None:
@@ -192,5 +188,5 @@ def inserted_queues(graph: WiringGraph) -> dict[str, str]:
         if channel.pull_mode == "take" and not (isinstance(channel, Buffered) and len(edges) == 1):
             for edge in edges:
                 if edge.port.pulled:
-                    inserted.setdefault(edge.queue(name), PULLS)
+                    inserted.setdefault(edge.queue(name), "its consumer pulls")
     return inserted

@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 from exop.errors import ComponentFailed, NotStorable, PlanError
 from exop.logs import logger
-from exop.model.meshes.mesh import Node
 from exop.model.slets.handover import HandOver
 from exop.model.slets.memento import Memento
 from exop.model.slets.relay import RELAY
@@ -68,11 +67,12 @@ class Successors:
     def exchanged(self) -> tuple[set[str], set[str]]:
         """The nodes whose old slets close in the cut, and those whose new slets open in it, after that.
 
-        A source that drives itself may begin at once, in a thread of its own, and opens there, too.
+        A source that drives itself may begin at once, at the position of its memento, and opens there, too.
         """
         gone, come = self.plan.exchanged(self.departing, self.arriving)
         fresh = [one for one in self.plan.steps if one.verb == "replace" or one.node in self.arriving]
-        come |= {step.node for step in fresh if step.after is not None and drives_itself(step.after)}
+        slets = [(step.node, step.after.slet) for step in fresh if step.after is not None]
+        come |= {node for node, slet in slets if slet.own_driver and not slet.inputs and slet.state is not None}
         return gone - self.ready.keys(), come - self.ready.keys()
 
     def create_channels(self) -> None:
@@ -99,7 +99,9 @@ class Successors:
                     made.tie.inherits = self.deployment.components[step.node].instance
                 if step.node in self.arriving and made.tie is not None and not step.after.lose_state:
                     made.tie.inherits = b""  # it comes with the state
-                self.undo.append(partial(self._abandon, made))
+                self.undo.append(partial(discard, self.deployment, self.manager, made))
+                if isinstance(made.driver, EngineDriver):
+                    self.undo.append(made.driver.halt)  # first: a push of its own thread waits for its driver to open
 
     def open(self) -> None:
         """Open the components that may open while the old ones work."""
@@ -184,12 +186,6 @@ class Successors:
         took = self.plan.took.get(step.node)
         return self.plan.patience if took is None else min(self.plan.patience, max(LONGER, 10 * took))
 
-    def _abandon(self, component: Component) -> None:
-        """Discard a successor that was never released: a push of its own thread waits for its driver to open."""
-        if isinstance(component.driver, EngineDriver):
-            component.driver.halt()
-        discard(self.deployment, self.manager, component)
-
 
 def enter_beside(component: Component, seconds: float | None) -> None:
     """Open a slet; if an old one that is open may be in its way, the error names the cure."""
@@ -219,11 +215,6 @@ def taken(
     if way.calls is None and not copy:
         return take()
     return successor.user.run(successor, "taking over the state", take, seconds, interruptible=interruptible)
-
-
-def drives_itself(node: Node) -> bool:
-    """Whether it is a source that may begin as soon as it is open, at the position of its memento."""
-    return node.slet.own_driver and not node.slet.inputs and node.slet.state is not None
 
 
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
