@@ -328,7 +328,15 @@ class Applications:
         deployment.is_fragment = mesh.name in self.fragments
         with ExitStack() as undo:
             self._create(deployment, timeout, undo)
-            self._bind(deployment, snapshot)
+            if snapshot is not None:
+                # Imported lazily: only recovery needs the encoding.
+                from exop.runtime.durable.snapshot import restore_contents, restore_states
+
+                restore_states(deployment, snapshot)
+            self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
+            deployment.trace(deployment.mesh, difference(None, deployment.mesh))
+            if snapshot is not None:
+                restore_contents(deployment, snapshot)
             undo.callback(deployment.stop)
             self._manager.opening[mesh.name] = deployment
             undo.callback(self._manager.opening.pop, mesh.name, None)
@@ -354,18 +362,6 @@ class Applications:
         deployment.check_finished()
         self.lost.pop(mesh.name, None)
         return deployment
-
-    def _bind(self, deployment: Deployment, snapshot: Snapshot | None) -> None:
-        """Connect everything, and load a snapshot."""
-        if snapshot is not None:
-            # Imported lazily: only recovery needs the encoding.
-            from exop.runtime.durable.snapshot import restore_contents, restore_states
-
-            restore_states(deployment, snapshot)
-        self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
-        deployment.trace(deployment.mesh, difference(None, deployment.mesh))
-        if snapshot is not None:
-            restore_contents(deployment, snapshot)
 
     def undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
         """Stop and unregister everything; return whether every thread has ended in time."""
