@@ -57,8 +57,6 @@ class ServiceReference:
 #: The order numbers of the services that have one value; a plain number if only one service has it, as for most.
 Posting: TypeAlias = int | dict[int, None]
 
-_order = attrgetter("order")
-
 
 class ServiceIndex:
     """All services of a registry; callers hold the registry's lock."""
@@ -129,7 +127,7 @@ class ServiceIndex:
             if size < 0 or found_size < size:
                 smallest, size = found, found_size
         if size < 0:
-            return sorted(self._references.values(), key=_order)
+            return sorted(self._references.values(), key=attrgetter("order"))
         # Quick: mostly in order already, since identifiers ascend. A service that has several of the values, which are
         # alternatives, is listed once.
         numbers: dict[int, None] = {}

@@ -15,7 +15,6 @@ from exop.registry.index import ServiceReference, keys_of
 if TYPE_CHECKING:
     from exop.registry.service_registry import ServiceRegistry
 
-_number = attrgetter("number")
 #: A callback: of a tracker, called with a service; of a listener, called with an event.
 Callback: TypeAlias = Callable[[Any], object]
 
@@ -162,7 +161,7 @@ class SubscriptionIndex:
                         value = properties[name]
                         for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                             found.update(by_value.get(key, {}))
-        for subscription in sorted(found, key=_number):
+        for subscription in sorted(found, key=attrgetter("number")):
             subscription.announce(old, new)
 
     def _count(self, term: Term) -> int:

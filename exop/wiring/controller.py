@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -29,7 +29,7 @@ from exop.wiring.graph import ids
 from exop.wiring.graph.binding import CatchUp, Compiler, open_anew
 from exop.wiring.graph.execution_plan import LONG, Replanning, Wiring, check_order
 from exop.wiring.graph.region import Region, assign_workers
-from exop.wiring.graph.wiring_graph import Edge, WiringGraph, changed_channels, inner_channels, read_graph, regrouped
+from exop.wiring.graph.wiring_graph import WiringGraph, changed_channels, inner_channels, read_graph, regrouped
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
@@ -230,12 +230,11 @@ class EndOfCycle:
         self._queues = {queue for name in cycle for queue in graph.queues(name)}
         self._queues |= {queue for channel, _ in fed for queue in graph.queues(ids.channel_vertex(channel))}
         self.touched = {*cycle, *(feeder.node.name for feeder in self._feeders), *(channel for channel, _ in fed)}
-        self._cut: list[Edge] = []  # the outputs that push into the queues of the cycle
-        for by_engines in (False, True):  # an engine sends its end itself, unless the end comes to it through its queue
-            for name in inner_channels(graph, cycle) if not self._cut else ():
-                inside = [edge for edge in graph.producers[name] if edge.node in cycle]
-                driven = any(edge.component.spec.own_driver for edge in inside)
-                self._cut += inside if graph.channels[name].buffered and driven is by_engines else []
+        queued = (name for name in inner_channels(graph, cycle) if graph.channels[name].buffered)
+        pushed = [[edge for edge in graph.producers[name] if edge.node in cycle] for name in queued]
+        # An engine sends its end itself, unless the end comes to it through its queue.
+        by_slets = [edges for edges in pushed if not any(edge.component.spec.own_driver for edge in edges)]
+        self._cut = [*chain.from_iterable(by_slets or pushed)]  # the outputs that push into the queues of the cycle
         self._turn = threading.Lock()
         self._done = False
 

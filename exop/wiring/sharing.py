@@ -71,10 +71,14 @@ class Sharing:
             push = getattr(inner, method)
 
             def check(payload: Any) -> None:
+                parts = _parts(payload)
                 with self._lock:
-                    if shares:
-                        self._share(payload, channel, readers)
-                    known = [one for part in _parts(payload) if (one := self._known.get(id(part))) is not None]
+                    for part in parts if shares else ():
+                        if id(part) not in self._known:
+                            self._known[id(part)] = _Known(part, channel, readers, values_of(part))
+                    while len(self._known) > ITEMS:
+                        self._known.popitem(last=False)
+                    known = [one for part in parts if (one := self._known.get(id(part))) is not None]
                     for one in known:
                         self._compare(one)
                         one.inside.append(edge.name)
@@ -92,13 +96,6 @@ class Sharing:
         guarded.show, guarded.pass_on = entry.show, entry.pass_on
         guarded.name_endpoint(entry.endpoint)
         return guarded
-
-    def _share(self, payload: Any, channel: str, edges: tuple[Edge, ...]) -> None:
-        for part in _parts(payload):
-            if id(part) not in self._known:
-                self._known[id(part)] = _Known(part, channel, edges, values_of(part))
-        while len(self._known) > ITEMS:
-            self._known.popitem(last=False)
 
     def _compare(self, one: _Known, by: tuple[str, ...] = ()) -> None:
         """Note a change, made by the port whose call has just ended, or by the ports that process the item."""

@@ -24,7 +24,7 @@ from exop.model.values.classes import new_version
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.component import Component
-from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight, Method
+from exop.runtime.dataflow.entry import Call, InFlight, Method, placeholder
 from exop.runtime.deployment import HOLDING, Deployment
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
@@ -109,7 +109,6 @@ class Change:
     _undo: list[Undo] = field(default_factory=list)
     _undo_cut: list[Undo] = field(default_factory=list)
     _removed: list[Channel] = field(default_factory=list)
-    _closed: set[str] = field(default_factory=set)
     _muted: list[Component] = field(default_factory=list)
     _closing: list[tuple[Component, UserCall[None] | None]] | None = None
 
@@ -299,7 +298,7 @@ class Change:
             since = self.plan.before.revision
             _, mesh = caught_up(self.plan.after, since, self.deployment)  # with the updates applied since then
             mesh = settle_updates(self.deployment, self.followers.ready.values(), since, mesh, undo)
-            self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
+            settle_channels(self.deployment, mesh, self.plan.changes, undo)
             check_ends(region)
             failpoint("rebind-before")
             self._complete = self.wiring.bind(self.deployment, region, self.continued, self.coming)
@@ -423,9 +422,9 @@ class Change:
     def _forward_unsent(self) -> None:
         """Post the unsent output of the old slets to the endpoints to which their ports are connected afterwards."""
         inlets, made = self.deployment.inlets, self.successors.made
-        for name in self._closed:
-            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=ids.channel_endpoint(name))
-            inlets.post([Call(there, "push", None, call=self.deployment.channels[name].send_closed)])
+        for channel in (spec.name for _, spec in self.plan.changes.channels_changed if spec.close_windows):
+            there = placeholder(ids.channel_endpoint(channel))
+            inlets.post([Call(there, "push", None, call=self.deployment.channels[channel].send_closed)])
         for restarted in self._restarted:
             restarted.restart_iteration()
         for node, component in self.old.items():

@@ -152,8 +152,8 @@ def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:
     )
 
 
-def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, undo: list[Undo]) -> set[str]:
-    """Give the channels that stay their new settings, before they are bound; return those whose windows were closed."""
+def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, undo: list[Undo]) -> None:
+    """Give the channels that stay their new settings, before they are bound; close windows if the change says so."""
     closing = {new.name for _, new in changes.channels_changed if new.close_windows}
     for name in dict.fromkeys([*touched(deployment.mesh.channels, mesh.channels), *closing]):
         spec, channel = mesh.channels[name], deployment.channels[name]
@@ -161,7 +161,6 @@ def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, und
         if dict(channel.asked.settings) != dict(spec.settings) or name in closing:
             undo.append(channel.reconfigure(channel_settings(type(channel), spec), close=name in closing))
         channel.asked = spec
-    return closing
 
 
 def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> tuple[dict[str, str], list[str]]:
