@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import chain, product
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
@@ -33,9 +33,6 @@ from exop.wiring.graph.wiring_graph import WiringGraph, changed_channels, inner_
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
-
-#: Moves waiting items, given the parked drivers; called once, when the new connections are final.
-Complete: TypeAlias = Callable[[Parked], None]
 
 
 class WiringController:
@@ -132,12 +129,13 @@ class WiringController:
 
     def bind(
         self, deployment: Deployment, region: Region, continued: Collection[str] = (), coming: Collection[str] = ()
-    ) -> Complete:
+    ) -> Callable[[Parked], None]:
         """Compile a region and bind it, while the drivers that run it are parked, or not started yet.
 
         The ports in *continued* have had what their channels keep, on another host; for *coming* see `with_ends`.
 
-        No item moves before the returned function is called, so binding the former connections undoes everything.
+        No item moves before the returned function is called, with the parked drivers; until then, binding the former
+        connections undoes everything.
         """
         catch_up = CatchUp.needed(deployment, region, continued, coming)
         region = region.chosen(deployment, catch_up.queues)
