@@ -48,7 +48,7 @@ class Wiring:
         drivers: The drivers of each node, and of each channel that keeps something, by vertex.
         depths: For each node, the length of the longest chain of direct calls that ends in it.
         order: How far downstream each vertex is.
-        first: For each queue, the vertex that it leads to first.
+        ranks: How far downstream each queue is: as far as the first vertex that its worker runs for it.
         cycles: The nodes of each cycle.
     """
 
@@ -58,17 +58,12 @@ class Wiring:
     drivers: dict[str, set[DriverKey]] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
     order: dict[str, float] = field(default_factory=dict)
-    first: dict[str, str] = field(default_factory=dict)
+    ranks: dict[str, float] = field(default_factory=dict)
     cycles: list[list[str]] = field(default_factory=list)
-
-    def rank(self, queue: str) -> float:
-        """Return the position of a queue: that of the first slet that its worker runs for it."""
-        return self.order[self.first[queue]]
 
     def served(self, queue: str) -> list[str]:
         """The queues that share the worker of a queue, upstream first."""
-        group = self.groups.get(queue, ())
-        return sorted(group, key=self.rank) if len(group) > 1 else [*group]
+        return sorted(self.groups.get(queue, ()), key=self.ranks.__getitem__)
 
     def callers(self, channel: str) -> list[str]:
         """The nodes that call a channel directly."""
@@ -186,7 +181,7 @@ class Replanning:
                 if kind == "queue":  # a source may have the same name
                     first.setdefault(name, vertex)
         # A queue that leads into further queues only is as far downstream as its channel.
-        leads = {queue: first.get(queue, ids.vertex_behind(queue, graph.nodes)) for queue in drained}
+        ranks = {queue: self._order[first.get(queue, ids.vertex_behind(queue, graph.nodes))] for queue in drained}
         return Wiring(
             graph,
             _patched(before.inserted, self.queues, part.inserted),
@@ -194,7 +189,7 @@ class Replanning:
             _patched(before.drivers, self.vertices, part.drivers),
             _patched(before.depths, self.vertices, part.depths),
             _patched(before.order, self.vertices, self._order),
-            _patched(before.first, self.queues, leads),
+            _patched(before.ranks, self.queues, ranks),
             self._cycles,
         )
 

@@ -157,7 +157,7 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
     for kind, name in (*region.ranked, *(("source", node) for node in region.nodes)):
         if kind == "queue" and name in wiring.groups and (worker := _driver(deployment, kind, name)) is not None:
             # It pushes into the slet behind the queue: it comes before it.
-            worker.rank = math.nextafter(min(map(wiring.rank, wiring.groups[name])), -math.inf)
+            worker.rank = math.nextafter(min(map(wiring.ranks.__getitem__, wiring.groups[name])), -math.inf)
         elif kind != "queue" and name in graph.nodes:
             one = graph.nodes[name].component
             for driver in filter(None, (one.driver, *one.pullers)):
