@@ -113,9 +113,7 @@ class Delivery:
         me = threading.current_thread()
         while True:
             with self._news:
-                if not self._waiting:
-                    self._news.wait_for(lambda: self._waiting, LINGER)
-                if not self._waiting:
+                if not self._news.wait_for(lambda: self._waiting, LINGER):
                     self._dispatcher = None
                     self._news.notify_all()
                     return

@@ -121,7 +121,6 @@ class Replanning:
     Attributes:
         vertices: The vertices of the part.
         queues: The ids of the queues that can stand in front of them.
-        ranked: The drivers that run them, or begin there.
     """
 
     def __init__(self, before: Wiring, after: WiringGraph, starts: Collection[str], kept: Mapping[str, str]) -> None:
@@ -141,8 +140,6 @@ class Replanning:
             elsewhere = (cycle for cycle in self._cycles if cycle[0] not in self.vertices)
             self._cycles = [*elsewhere, *find_cycles(part, order)]
         self.queues = {queue for one in graphs for vertex in self.vertices for queue in one.queues(vertex)}
-        self.ranked: list[DriverKey] = [("queue", queue) for queue in self.queues]
-        self.ranked += [("source", vertex) for vertex in self.vertices]
 
     def _fit(self, vertices: Collection[str]) -> bool:
         """Number these vertices between those upstream and downstream of them; `False` if that is impossible."""

@@ -71,7 +71,8 @@ class Region:
         none = set[DriverKey]()
         drivers = ((one, before.drivers.get(one, none), after.drivers.get(one, none)) for one in part.vertices)
         moved = {vertex for vertex, was, now in drivers if was != now or not others.isdisjoint(now)}
-        ranked = [*part.ranked, *(("queue", queue) for queue in queues)]
+        ranked: list[DriverKey] = [("queue", queue) for queue in part.queues]
+        ranked += [("source", vertex) for vertex in part.vertices]
         return replace(self, moved=moved, queues=queues, ranked=ranked)
 
     @cached_property
