@@ -164,12 +164,8 @@ class ServiceIndex:
 
 
 def keys_of(value: Value) -> Iterable[Scalar]:
-    """Return the keys under which a property value is indexed: one for each element of a list."""
-    if isinstance(value, tuple):
-        return value if len(value) == 1 and value[0].__class__ is str else {index_key(element) for element in value}
-    return (index_key(value),)
-
-
-def index_key(value: Scalar) -> Scalar:
-    """Return the key under which *value* is indexed; a string for a Boolean, because `True == 1`."""
-    return text_of(value) if value is True or value is False else value
+    """Return the keys of a property value: one for each element of a list; of a Boolean its text, since `True == 1`."""
+    values = value if isinstance(value, tuple) else (value,)
+    if len(values) == 1 and values[0].__class__ is str:
+        return values
+    return {text_of(one) if one is True or one is False else one for one in values}

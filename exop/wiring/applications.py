@@ -123,7 +123,7 @@ class Applications:
         plan = make_plan(now, mesh, self._manager.kinds)
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, plan.changes, home=self._host)
-        check_channels(mesh, self._manager.kinds, plan.changes)
+        check_channels(plan.changes, self._manager.kinds)
         check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
         self.check_hosts((*plan.changes.nodes, *plan.changes.channels))
         check_rebuilds(plan, running)
@@ -319,10 +319,10 @@ class Applications:
         *ready* is called when everything is open, and no item moves yet. The end of the application is stored even if
         no caller waits for it.
         """
-        closings = self._closings
+        closings, changes = self._closings, difference(None, mesh)
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, home=self._host)
-        check_channels(mesh, self._manager.kinds)
+        check_channels(changes, self._manager.kinds)
         self.check_hosts((*mesh.nodes.values(), *mesh.channels.values()))
         deployment = Deployment(mesh)
         deployment.is_fragment = mesh.name in self.fragments
@@ -334,7 +334,7 @@ class Applications:
 
                 restore_states(deployment, snapshot)
             self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
-            deployment.trace(deployment.mesh, difference(None, deployment.mesh))
+            deployment.trace(mesh, changes)
             if snapshot is not None:
                 restore_contents(deployment, snapshot)
             undo.callback(deployment.stop)

@@ -9,7 +9,7 @@ import copy
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Final
@@ -42,7 +42,7 @@ class _Known:
 
     item: Any
     channel: str
-    edges: tuple[Edge, ...]
+    edges: Sequence[Edge]
     values: dict[str, object]
     inside: list[str] = field(default_factory=list)
 
@@ -62,9 +62,8 @@ class Sharing:
                 self._compare(one)
             return [*self._found.values()]
 
-    def guard(self, edge: Edge, channel: str, kind: str, edges: Iterable[Edge], entry: Entry) -> Entry:
+    def guard(self, edge: Edge, channel: str, kind: str, readers: Sequence[Edge], entry: Entry) -> Entry:
         """Return the entry into a port that compares every item before and after the call."""
-        readers = tuple(edges)
         shares = len(readers) > 1 or kind in KEEPING
 
         def around(inner: Entry, method: Method) -> Push:

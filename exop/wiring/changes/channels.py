@@ -10,7 +10,7 @@ from typing import TypeAlias
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, parts
-from exop.model.meshes.diff import Difference
+from exop.model.meshes.diff import Difference, difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.fragments import REMOTE, awaited, comes, punctuated, time_field
 from exop.model.meshes.mesh import Mesh
@@ -46,14 +46,9 @@ def turned(before: Mesh, after: Mesh, changes: Difference) -> set[str]:
     return {name for name, (old, new) in ends.items() if old.isdisjoint(new)}
 
 
-def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Difference | None = None) -> None:
-    """Refuse settings that a channel cannot take while it runs, now or when a conditional update takes effect.
-
-    With *changes* to a mesh that runs, this checks only the channels that they touch.
-    """
-    new = mesh.channels.values() if changes is None else changes.channels_added
-    pairs = [*((None, channel) for channel in new), *(changes.channels_changed if changes is not None else ())]
-    for old, channel in pairs:
+def check_channels(changes: Difference, kinds: Mapping[str, type[Channel]]) -> None:
+    """Refuse settings that a channel cannot take while it runs, now or when a conditional update takes effect."""
+    for old, channel in (*((None, one) for one in changes.channels_added), *changes.channels_changed):
         name = channel.name
         changed = old is not None and (dict(old.settings) != dict(channel.settings) or channel.close_windows)
         if not (changed or channel.pending):
@@ -167,7 +162,7 @@ def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> tuple[dict[str, s
     """Check a mesh and return the queues that the wiring would insert, as reasons by id, and warnings."""
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
-    check_channels(mesh, kinds)
+    check_channels(difference(None, mesh), kinds)
     graphs = [unopened_graph(part, kinds) for part in parts(mesh, kinds)]
     inserted = {place: reason for graph in graphs for place, reason in inserted_queues(graph).items()}
     return inserted, [warning for graph in graphs for warning in lacking(graph)]
