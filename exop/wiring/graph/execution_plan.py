@@ -182,7 +182,7 @@ class Replanning:
         return Wiring(
             graph,
             _patched(before.inserted, self.queues, part.inserted),
-            _patched(before.groups, self.queues, {queue: workers.of(queue) for queue in drained}),
+            _patched(before.groups, self.queues, {queue: workers[queue] for queue in drained}),
             _patched(before.drivers, self.vertices, part.drivers),
             _patched(before.depths, self.vertices, part.depths),
             _patched(before.order, self.vertices, self._order),
@@ -198,20 +198,16 @@ def _patched(before: Mapping[str, Value], gone: Iterable[str], fresh: Mapping[st
     return found | {**fresh}
 
 
-class _Workers:
-    """Disjoint sets of the queues that share a worker."""
+class _Workers(dict[str, frozenset[str]]):
+    """All queues that share the worker of a queue, by that queue; most have a worker of their own."""
 
-    def __init__(self) -> None:
-        self._groups: dict[str, frozenset[str]] = {}
-
-    def of(self, queue: str) -> frozenset[str]:
-        """All queues that share the worker of this one."""
-        return self._groups.get(queue) or frozenset((queue,))
+    def __missing__(self, queue: str) -> frozenset[str]:
+        return frozenset((queue,))
 
     def unite(self, queues: Iterable[str]) -> None:
         """Let these queues share one worker, with those that share a worker with one of them."""
-        group = frozenset[str]().union(*map(self.of, queues))
-        self._groups |= dict.fromkeys(group, group)
+        group = frozenset[str]().union(*map(self.__getitem__, queues))
+        self.update(dict.fromkeys(group, group))
 
 
 class _Walk:
@@ -301,7 +297,7 @@ class _Walk:
 
     def _are_several(self, keys: set[DriverKey]) -> bool:
         """Whether two drivers meet: queues that share a worker have one."""
-        return len({self._workers.of(name) if kind == "queue" else (kind, name) for kind, name in keys}) > 1
+        return len({self._workers[name] if kind == "queue" else (kind, name) for kind, name in keys}) > 1
 
 
 def _takes_one_driver(channel: Channel) -> bool:
