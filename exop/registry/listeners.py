@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from exop.model.filter import Filter, Term
@@ -161,7 +160,7 @@ class SubscriptionIndex:
                         value = properties[name]
                         for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                             found.update(by_value.get(key, {}))
-        for subscription in sorted(found, key=attrgetter("number")):
+        for subscription in sorted(found, key=lambda one: one.number):
             subscription.announce(old, new)
 
     def _count(self, term: Term) -> int:

@@ -174,7 +174,7 @@ class Handing:
             found["nodes"][node] = [self.ahead.send(target, one) for one in handing]
         waiting = left_at(change.deployment.inlets, transfer.contents)
         for channel, target in transfer.contents.items():
-            logs = (left := change.channel(channel)).logs
+            logs = (left := (change.deployment.channels | change.removed)[channel]).logs
             last = [part for place, log in logs.items() for part in log.parts(place)]
             files = [place + name for place, log in logs.items() for name in log.files]
             content = encode([dict(left.capture()), waiting[channel], last, files], levels=DEPTH + AROUND)

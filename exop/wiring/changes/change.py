@@ -86,6 +86,7 @@ class Change:
         coming: The channels to which items come from other hosts, or whose producers do.
         before_cut: Called when the drivers are parked, before anything is changed.
         parks_all: Whether the cut parks all drivers of the application; set before the first step.
+        removed: The channels that it removes, from the cut on.
         successors: The slets and channels that it adds; `old`, by node, are the slets that it replaces or removes.
     """
 
@@ -103,12 +104,12 @@ class Change:
     coming: Collection[str] = ()
     before_cut: list[Callable[[], object]] = field(default_factory=list)
     parks_all: bool = False
+    removed: dict[str, Channel] = field(default_factory=dict)
     _landed: list[InFlight] = field(default_factory=list)
     _arrivals: dict[str, Arrival] = field(default_factory=dict)
     _turn: threading.RLock = field(default_factory=threading.RLock)
     _undo: list[Undo] = field(default_factory=list)
     _undo_cut: list[Undo] = field(default_factory=list)
-    _removed: list[Channel] = field(default_factory=list)
     _muted: list[Component] = field(default_factory=list)
     _closing: list[tuple[Component, UserCall[None] | None]] | None = None
 
@@ -171,10 +172,6 @@ class Change:
         self._drain.stage()
         for component in self.old.values():
             self.successors.inherit(pause, component)
-
-    def channel(self, name: str) -> Channel:
-        """Return a channel that the change removes, or else one that is there; between the cut and the commit."""
-        return next((one for one in self._removed if one.name == name), None) or self.deployment.channels[name]
 
     def arrive(self, node: str, arrival: Arrival) -> None:
         """Let an added node continue with what has come from another host; before the cut, when the old slet rests."""
@@ -395,7 +392,7 @@ class Change:
         deployment.place(now, steps)
         if (gone := self.plan.changes.channels_removed) or self.successors.channels:
             deployment.channels = channels | self.successors.channels
-            self._removed = deployment.leaving = [deployment.channels.pop(spec.name) for spec in gone]
+            self.removed = {spec.name: deployment.channels.pop(spec.name) for spec in gone}
         left = {spec.name for spec in gone} - deployment.channels.keys()
         left |= turned(self.plan.before, self.plan.after, self.plan.changes)
         deployment.merges = {name: one for name, one in merges.items() if name not in left}
@@ -457,7 +454,7 @@ class Change:
             leaving = [one for node, one in self.old.items() if not self.followers.keeps(node)]
             self._closing = [(one, one.begin_exit()) for one in leaving]
             self.close(HOLDING, give_up=False)  # the quick ones
-            for channel in self._removed:
+            for channel in self.removed.values():
                 self.wiring.manager.destroy_channel(self.deployment.name, channel)
             self.deployment.check_finished()
             self.deployment.nudge()

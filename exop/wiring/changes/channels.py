@@ -15,7 +15,6 @@ from exop.model.meshes.entries import touched
 from exop.model.meshes.fragments import REMOTE, awaited, comes, punctuated, time_field
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel, channel_settings
-from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.component import Component
 from exop.runtime.component_manager import make_channel
@@ -177,10 +176,8 @@ def unopened_graph(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> WiringGrap
 def inserted_queues(graph: WiringGraph) -> dict[str, str]:
     """Return the queues that the wiring would insert, as reasons by id."""
     inserted = dict(plan_execution(graph).inserted)
-    for name, edges in graph.consumers.items():
-        channel = graph.channels[name]
-        if channel.pull_mode == "take" and not (isinstance(channel, Buffered) and len(edges) == 1):
-            for edge in edges:
-                if edge.port.pulled:
-                    inserted.setdefault(edge.queue(name), "its consumer pulls")
+    for name, edge in graph.fed:
+        queue, takes = graph.queue_before(name, edge), graph.channels[name].pull_mode == "take"
+        if edge.port.pulled and takes and queue != name:
+            inserted.setdefault(queue, "its consumer pulls")
     return inserted

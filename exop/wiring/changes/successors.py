@@ -159,8 +159,10 @@ class Successors:
                 self.states[step.node] = self.rebuilds[step.node].completed(self.plan.patience)
             failpoint("memento-before")
             if step.node not in self.states:
+                took, most = self.plan.took.get(step.node), self.plan.patience
+                seconds = most if took is None else min(most, max(LONGER, 10 * took))
                 # If one that opens late fails, the old one goes on, and must not see its changes of the state.
-                self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step), copy=late)
+                self.states[step.node] = taken(step.state, successor, predecessor.state, seconds, copy=late)
             successor.succeed(predecessor, self.states[step.node])
             if successor.driver is not None and predecessor.driver is not None:  # it waits for room, too
                 successor.driver.overfilled = [*predecessor.driver.overfilled]
@@ -180,11 +182,6 @@ class Successors:
             successor.on(begin)
         if successor.over and successor.allows(Event.END):
             successor.on(Event.END)
-
-    def _budget(self, step: Step) -> float:
-        """Return the seconds that a hand-over may take in the cut, by the time that it took on a copy."""
-        took = self.plan.took.get(step.node)
-        return self.plan.patience if took is None else min(self.plan.patience, max(LONGER, 10 * took))
 
 
 def enter_beside(component: Component, seconds: float | None) -> None:

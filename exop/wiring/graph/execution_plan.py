@@ -65,10 +65,6 @@ class Wiring:
         """The queues that share the worker of a queue, upstream first."""
         return sorted(self.groups.get(queue, ()), key=self.ranks.__getitem__)
 
-    def callers(self, channel: str) -> list[str]:
-        """The nodes that call a channel directly."""
-        return self.graph.callers(channel, self.inserted)
-
     def depth(self, endpoint: str) -> float:
         """Return how many direct calls lead to an endpoint from the queue, source or engine where they begin.
 

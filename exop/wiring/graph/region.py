@@ -46,16 +46,16 @@ class Region:
 
         Where a queue comes or goes, the producers of the channel are bound anew, too.
         """
-        wirings = before, after
+        sides = [(one.graph, one.inserted) for one in (before, after)]
         ends = {*map(ids.channel_of_queue, before.inserted.keys() ^ after.inserted.keys())}
         bound, through = set[str](), {*channels, *ends}
-        todo = [*nodes, *(edge.node for one in wirings for name in ends for edge in one.graph.producers.get(name, ()))]
-        todo += (caller for one in wirings for name in through for caller in one.callers(name))
+        todo = [*nodes, *(edge.node for graph, _ in sides for name in ends for edge in graph.producers.get(name, ()))]
+        todo += (caller for graph, queues in sides for name in through for caller in graph.callers(name, queues))
         while todo:
             if (node := todo.pop()) not in bound:
                 bound.add(node)
-                called = {name for one in wirings for name in one.graph.direct_inputs(node, one.inserted)}
-                todo += (caller for name in called - through for one in wirings for caller in one.callers(name))
+                called = {name for graph, queues in sides for name in graph.direct_inputs(node, queues)} - through
+                todo += (caller for graph, queues in sides for name in called for caller in graph.callers(name, queues))
                 through |= called
         return cls(before, after, bound, through)
 

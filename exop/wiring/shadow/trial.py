@@ -237,8 +237,6 @@ class Trials:
                 self._open(step)
             elif step.verb == "remove" and step.node in self.away:
                 self.trials.append(self.away[step.node](step, self._active(step.node)))
-        for trial in self.trials:
-            trial.on_progress = self._progress.set
         engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
         nodes = [trial.leader.node.name for trial in self.trials]
         with self.deployment.changing:
@@ -320,6 +318,7 @@ class Trials:
         since = self.plan.before.revision
         for trial in self.trials:
             component, trial.since = trial.component, since
+            trial.on_progress = self._progress.set
             if component is not trial.leader:  # otherwise the successor is on another host
                 node = followed_updates(component, since, self.deployment)
                 if node is not component.node:
