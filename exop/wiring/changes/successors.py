@@ -81,7 +81,7 @@ class Successors:
         for spec in self.plan.changes.channels_added:
             channel = self.manager.create_channel(name, spec, durable=durable, timeout=self.plan.timeout)
             self.channels[spec.name] = channel
-            self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
+            self.undo.append(partial(self.manager.destroy_channel, name, channel))
             if durable:
                 channel.begin_anew()
 
@@ -235,10 +235,11 @@ def between_items(deployment: Deployment, component: Component, timeout: float, 
     return found[0]
 
 
-def copied(component: Component, timeout: float) -> Callable[[], Memento]:
+def copied(component: Component, timeout: float, *, exactly: bool = False) -> Callable[[], Memento]:
     """Copy a component's memento while its drivers are parked; returns a function that makes a memento of the copy.
 
-    It is as a checkpoint would restore it: an object that two fields refer to becomes two.
+    Unless it is copied *exactly*, it is as a checkpoint would restore it: an object that two fields refer to becomes
+    two.
     """
     # Imported lazily: only this needs the encoding.
     from exop.model.values.classes import filled
@@ -248,13 +249,13 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     assert state is not None, f"{component.id} has no memento"  # a slet with a memento always has one
     kind = type(state)
     # A bytearray would be decoded as another type.
-    altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
+    deep = exactly or any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
 
     def look() -> bytes | Memento:
         """Encode it, which takes a tenth of the time of a deep copy."""
         component.flush()
         try:
-            return state.copied() if altered else encode(fields_of(state))
+            return state.copied() if deep else encode(fields_of(state))
         except NotStorable:
             return state.copied()
 

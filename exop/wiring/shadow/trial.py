@@ -69,12 +69,8 @@ class Trial(Follower):
     def begin_following(self, seconds: float) -> None:
         """Copy the state within *seconds*, and record the items that come from now on; everything is parked."""
         old, self.seconds = self.leader, seconds
-        if self._upgrades and old.state is not None:
-            self._copy = copied(old, seconds)
-        elif old.state is not None:
-            old.flush()
-            copy = old.user.run(old, "taking the memento", old.state.copied, seconds)
-            self._copy = lambda: copy
+        if old.state is not None:
+            self._copy = copied(old, seconds, exactly=not self._upgrades)
         set_progress(self.component, old.merge.capture(), old.ended)
         self.tap.attach()
 
