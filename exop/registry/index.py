@@ -70,10 +70,9 @@ class ServiceIndex:
 
     def get(self, service_id: int) -> ServiceReference:
         """Return the newest snapshot of a service; raises `ServiceGone` if it is not registered."""
-        try:
-            return self._references[service_id]
-        except KeyError:
-            raise ServiceGone(service=service_id) from None
+        if (reference := self._references.get(service_id)) is None:
+            raise ServiceGone(service=service_id)
+        return reference
 
     def add(
         self, service_id: int, interfaces: tuple[str, ...], service: Any, properties: dict[str, Value]
