@@ -106,9 +106,13 @@ class Trial(Follower):
         if comparison.found:
             self.on_progress()
 
-    def overrun(self) -> str | None:
-        """Return the reason why the leader does not wait: the state is still being made, or the slet is too slow."""
-        return f"it is {self.lag} items behind" if self.capacity == MOST else self._slow()
+    def _wait_for_room(self) -> None:
+        """Stop following at once if the state is still being made, or the slet is too slow: waiting does not help."""
+        if self.lag >= self.capacity:
+            problem = f"it is {self.lag} items behind" if self.capacity == MOST else self._slow()
+            if problem is not None:
+                self.give_up(problem)
+        super()._wait_for_room()
 
     def _slow(self) -> str | None:
         """Return the reason if it is too slow; the time of an engine per item is not known."""
