@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from exop.model.filter import Filter, Term
@@ -14,6 +15,7 @@ from exop.registry.index import ServiceReference, keys_of
 if TYPE_CHECKING:
     from exop.registry.service_registry import ServiceRegistry
 
+_number = attrgetter("number")
 #: A callback: of a tracker, called with a service; of a listener, called with an event.
 Callback: TypeAlias = Callable[[Any], object]
 
@@ -160,7 +162,7 @@ class SubscriptionIndex:
                         value = properties[name]
                         for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                             found.update(by_value.get(key, {}))
-        for subscription in sorted(found, key=lambda one: one.number):
+        for subscription in sorted(found, key=_number):
             subscription.announce(old, new)
 
     def _count(self, term: Term) -> int:
