@@ -195,7 +195,6 @@ class Platform(Management[Plan]):
             if self._bundles is not None:
                 self._bundles.close()
                 self._bundles = None
-            self.wiring.close()
             if self._applications.store is not None:
                 self._applications.store.close()
                 self._applications.keep_in(None)

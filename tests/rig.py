@@ -225,7 +225,6 @@ class Rig:
         """Take everything away."""
         for deployment in list(self.deployments):
             self.undeploy(deployment)
-        self.wiring.close()
 
 
 def component(rig: Rig, graph: WiringGraph, name: str) -> Component:

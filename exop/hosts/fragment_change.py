@@ -115,8 +115,7 @@ class FragmentChange(Participant):
         running, name = self._here.running, self.application
         if (taker := running.checkpoints.taker(change.deployment)) is None:
             return
-        leaving = (step.node for step in change.plan.steps if step.verb in ("replace", "remove"))
-        if self._handing is None and any(change.deployment.components[node].tie is not None for node in leaving):
+        if self._handing is None and any(old.tie is not None for old in change.old.values()):
             super()._reserve(change, turn)
             return
         known = self._here.known.get(name)

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from exop.errors import RegistryError
 from exop.safe_repr import stack_of
@@ -28,21 +28,17 @@ KEPT: Final = 10_000
 #: Seconds after which an idle dispatcher ends.
 LINGER: Final = 0.2
 
+#: The method of a listener that is called with an event.
+Listener: TypeAlias = Callable[[Any], object]
+
 _log: Final = logging.getLogger(__name__)
-
-
-class Receiver(Protocol):
-    """A receiver of events."""
-
-    def deliver(self, event: Any, /) -> None:
-        """Receive one event."""
 
 
 @dataclass(eq=False)
 class _Call:
     """The call of a listener: its thread, and the events that wait for the listener meanwhile (`behind`)."""
 
-    listener: Receiver
+    listener: Listener
     thread: int
     since: float = field(default_factory=time.monotonic)
     behind: deque[Any] = field(default_factory=lambda: deque(maxlen=KEPT))
@@ -52,14 +48,14 @@ class Delivery:
     """The queue of undelivered events, and the dispatcher that delivers them."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Receiver, Any]] = deque()
+        self._waiting: deque[tuple[Listener, Any]] = deque()
         self._news = threading.Condition()
         self._dispatcher: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
         self._call: _Call | None = None
-        self._left: dict[Receiver, _Call] = {}
+        self._left: dict[Listener, _Call] = {}
 
-    def queue(self, listener: Receiver, event: Any) -> None:
+    def queue(self, listener: Listener, event: Any) -> None:
         """Queue one event; the caller holds the registry's lock, which determines the order."""
         with self._news:
             if (left := self._left.get(listener)) is not None:
@@ -80,7 +76,8 @@ class Delivery:
                 stack.append((frame, frame.f_lineno))
                 frame = frame.f_back
             seconds = round(time.monotonic() - call.since, 1)
-            behind, what = len(call.behind), str(getattr(call.listener, "filter", ""))
+            owner = getattr(call.listener, "__self__", None)
+            behind, what = len(call.behind), str(getattr(owner, "filter", ""))
             found.append({"filter": what, "seconds": seconds, "behind": behind, "stack": stack_of(stack[:-1])})
         return found
 
@@ -98,9 +95,9 @@ class Delivery:
                 )
             if self._call is None and not self._waiting:
                 return not self._left
-        mark = _Mark()
-        self.queue(mark, None)
-        return mark.wait(timeout) and not self._left
+        delivered = threading.Event()  # set when all events queued before are delivered
+        self.queue(lambda _: delivered.set(), None)
+        return delivered.wait(timeout) and not self._left
 
     def _dispatch(self) -> None:
         """Start a dispatcher and its watcher unless they run, or wake the dispatcher. The caller holds the lock."""
@@ -116,16 +113,14 @@ class Delivery:
         me = threading.current_thread()
         while True:
             with self._news:
-                if not self._waiting:
-                    self._news.wait_for(lambda: self._waiting, LINGER)
-                if not self._waiting:
+                if not self._news.wait_for(lambda: self._waiting, LINGER):
                     self._dispatcher = None
                     self._news.notify_all()
                     return
                 listener, event = self._waiting.popleft()
                 call = self._call = _Call(listener, threading.get_ident())
             try:
-                listener.deliver(event)
+                listener(event)
             except BaseException:  # noqa: BLE001 (any error of a listener ends only this call)
                 _log.exception("a listener failed on %s; the other listeners are still called", event)
             with self._news:
@@ -159,8 +154,8 @@ class Delivery:
                     refused = call
                     continue
                 self._left[call.listener], self._call = call, None
-                call.behind.extend(event for listener, event in self._waiting if listener is call.listener)
-                self._waiting = deque(one for one in self._waiting if one[0] is not call.listener)
+                call.behind.extend(event for listener, event in self._waiting if listener == call.listener)
+                self._waiting = deque(one for one in self._waiting if one[0] != call.listener)
             (told, *_) = self.hanging() or [{}]
             _log.warning("a listener hangs, and is bypassed until it returns; the others are still called: %s", told)
 
@@ -170,11 +165,3 @@ def _started(run: Callable[[], None], name: str) -> threading.Thread:
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
-
-
-class _Mark(threading.Event):
-    """A receiver in the queue, set when all events queued before it are delivered."""
-
-    def deliver(self, _: None) -> None:
-        """Record that the mark is reached."""
-        self.set()

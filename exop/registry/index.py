@@ -11,7 +11,7 @@ from exop.errors import RegistryError, ServiceGone
 from exop.model.filter import Term
 from exop.model.properties import INTERFACE, RANKING, SERVICE_ID, Scalar, Value, text_of
 
-#: Identifiers are below this limit; see `order_of`.
+#: Identifiers are below this limit; see `ServiceReference.order`.
 _IDS: Final = 1 << 40
 
 
@@ -37,8 +37,12 @@ class ServiceReference:
         self.properties: Final[Mapping[str, Value]] = MappingProxyType(properties)
         #: The service itself.
         self.service: Final[Any] = service
-        #: The sort key in every list of services: by ranking (the highest first), then by age.
-        self.order: Final = order_of(service_id, properties[RANKING]) if RANKING in properties else service_id
+        ranking = properties.get(RANKING, 0)
+        if type(ranking) is not int:
+            problem = f"the property {RANKING!r} is {ranking!r}; a ranking is a whole number"
+            raise RegistryError(problem, property=RANKING)
+        #: The sort key in lists: by ranking (the highest first), then by identifier, which is its remainder by `_IDS`.
+        self.order: Final = service_id - ranking * _IDS
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ServiceReference) and self.id == other.id and self.service is other.service
@@ -50,21 +54,8 @@ class ServiceReference:
         return f"<service {self.id} {', '.join(self.interfaces)} {dict(self.properties)}>"
 
 
-def order_of(service_id: int, ranking: object) -> int:
-    """Return a number that sorts services by ranking, descending, and then by identifier, its remainder by `_IDS`.
-
-    Raises:
-        RegistryError: the ranking is not a whole number.
-    """
-    if type(ranking) is not int:
-        raise RegistryError(f"the property {RANKING!r} is {ranking!r}; a ranking is a whole number", property=RANKING)
-    return service_id - ranking * _IDS
-
-
 #: The order numbers of the services that have one value; a plain number if only one service has it, as for most.
 Posting: TypeAlias = int | dict[int, None]
-
-_order = attrgetter("order")
 
 
 class ServiceIndex:
@@ -79,10 +70,9 @@ class ServiceIndex:
 
     def get(self, service_id: int) -> ServiceReference:
         """Return the newest snapshot of a service; raises `ServiceGone` if it is not registered."""
-        try:
-            return self._references[service_id]
-        except KeyError:
-            raise ServiceGone(service=service_id) from None
+        if (reference := self._references.get(service_id)) is None:
+            raise ServiceGone(service=service_id)
+        return reference
 
     def add(
         self, service_id: int, interfaces: tuple[str, ...], service: Any, properties: dict[str, Value]
@@ -136,7 +126,7 @@ class ServiceIndex:
             if size < 0 or found_size < size:
                 smallest, size = found, found_size
         if size < 0:
-            return sorted(self._references.values(), key=_order)
+            return sorted(self._references.values(), key=attrgetter("order"))
         # Quick: mostly in order already, since identifiers ascend. A service that has several of the values, which are
         # alternatives, is listed once.
         numbers: dict[int, None] = {}
@@ -173,12 +163,8 @@ class ServiceIndex:
 
 
 def keys_of(value: Value) -> Iterable[Scalar]:
-    """Return the keys under which a property value is indexed: one for each element of a list."""
-    if isinstance(value, tuple):
-        return value if len(value) == 1 and value[0].__class__ is str else {index_key(element) for element in value}
-    return (index_key(value),)
-
-
-def index_key(value: Scalar) -> Scalar:
-    """Return the key under which *value* is indexed; a string for a Boolean, because `True == 1`."""
-    return text_of(value) if value is True or value is False else value
+    """Return the keys of a property value: one for each element of a list; of a Boolean its text, since `True == 1`."""
+    values = value if isinstance(value, tuple) else (value,)
+    if len(values) == 1 and values[0].__class__ is str:
+        return values
+    return {text_of(one) if one is True or one is False else one for one in values}

@@ -80,7 +80,7 @@ class Subscription:
         else:
             return
         if event.change in self.callbacks:
-            self._registry._delivery.queue(self, event)
+            self._registry._delivery.queue(self.deliver, event)
 
 
 class ServiceTracker(Subscription):

@@ -123,7 +123,7 @@ class Applications:
         plan = make_plan(now, mesh, self._manager.kinds)
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, plan.changes, home=self._host)
-        check_channels(mesh, self._manager.kinds, plan.changes)
+        check_channels(plan.changes, self._manager.kinds)
         check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
         self.check_hosts((*plan.changes.nodes, *plan.changes.channels))
         check_rebuilds(plan, running)
@@ -322,13 +322,12 @@ class Applications:
         closings = self._closings
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, home=self._host)
-        check_channels(mesh, self._manager.kinds)
+        check_channels(difference(None, mesh), self._manager.kinds)
         self.check_hosts((*mesh.nodes.values(), *mesh.channels.values()))
         deployment = Deployment(mesh)
         deployment.is_fragment = mesh.name in self.fragments
         with ExitStack() as undo:
-            self._create(deployment, timeout, undo)
-            self._bind(deployment, snapshot)
+            self._create(deployment, snapshot, timeout, undo)
             undo.callback(deployment.stop)
             self._manager.opening[mesh.name] = deployment
             undo.callback(self._manager.opening.pop, mesh.name, None)
@@ -355,18 +354,6 @@ class Applications:
         self.lost.pop(mesh.name, None)
         return deployment
 
-    def _bind(self, deployment: Deployment, snapshot: Snapshot | None) -> None:
-        """Connect everything, and load a snapshot."""
-        if snapshot is not None:
-            # Imported lazily: only recovery needs the encoding.
-            from exop.runtime.durable.snapshot import restore_contents, restore_states
-
-            restore_states(deployment, snapshot)
-        self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
-        deployment.trace(deployment.mesh, difference(None, deployment.mesh))
-        if snapshot is not None:
-            restore_contents(deployment, snapshot)
-
     def undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
         """Stop and unregister everything; return whether every thread has ended in time."""
         with deployment.changing:
@@ -380,7 +367,10 @@ class Applications:
                 deployment.finished.set()
             return left
 
-    def _create(self, deployment: Deployment, timeout: float | None, undo: ExitStack) -> None:
+    def _create(
+        self, deployment: Deployment, snapshot: Snapshot | None, timeout: float | None, undo: ExitStack
+    ) -> None:
+        """Make and connect everything, and load a snapshot."""
         mesh, durable = deployment.mesh, deployment.mesh.durable is not None
         undo.callback(self._destroy_channels, deployment)
         for spec in mesh.channels.values():
@@ -394,6 +384,15 @@ class Applications:
             self._manager.connect(component, node.ports)
             component.read_natively(deployment.channels)
         deployment.place(components, components)
+        if snapshot is not None:
+            # Imported lazily: only recovery needs the encoding.
+            from exop.runtime.durable.snapshot import restore_contents, restore_states
+
+            restore_states(deployment, snapshot)
+        self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
+        deployment.trace(mesh, difference(None, mesh))
+        if snapshot is not None:
+            restore_contents(deployment, snapshot)
 
     def _destroy_channels(self, deployment: Deployment) -> None:
         for channel in (*deployment.channels.values(), *deployment.inserted.values()):

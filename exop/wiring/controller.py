@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from itertools import product
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import chain, product
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
@@ -29,13 +29,10 @@ from exop.wiring.graph import ids
 from exop.wiring.graph.binding import CatchUp, Compiler, open_anew
 from exop.wiring.graph.execution_plan import LONG, Replanning, Wiring, check_order
 from exop.wiring.graph.region import Region, assign_workers
-from exop.wiring.graph.wiring_graph import Edge, WiringGraph, changed_channels, inner_channels, read_graph, regrouped
+from exop.wiring.graph.wiring_graph import WiringGraph, changed_channels, inner_channels, read_graph, regrouped
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
-
-#: Moves waiting items, given the parked drivers; called once, when the new connections are final.
-Complete: TypeAlias = Callable[[Parked], None]
 
 
 class WiringController:
@@ -50,11 +47,10 @@ class WiringController:
         self._registry = registry
         self.manager = manager
         self._bound: WeakKeyDictionary[Deployment, Wiring] = WeakKeyDictionary()
-        self._ports = registry.track(None, where({KIND: "port"}))
 
     def graph(self, application: str) -> WiringGraph:
         """Read the current connections of an application from the registry."""
-        ports = [port for port in self._ports.references if port.properties[APPLICATION] == application]
+        ports = self._registry.find(None, where({KIND: "port", APPLICATION: application}))
         channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
         # The queues that the wiring itself has inserted are no channels of the mesh.
         return read_graph(ports, [one for one in channels if one.properties.get(ORIGIN) != WIRING])
@@ -133,12 +129,13 @@ class WiringController:
 
     def bind(
         self, deployment: Deployment, region: Region, continued: Collection[str] = (), coming: Collection[str] = ()
-    ) -> Complete:
+    ) -> Callable[[Parked], None]:
         """Compile a region and bind it, while the drivers that run it are parked, or not started yet.
 
         The ports in *continued* have had what their channels keep, on another host; for *coming* see `with_ends`.
 
-        No item moves before the returned function is called, so binding the former connections undoes everything.
+        No item moves before the returned function is called, with the parked drivers; until then, binding the former
+        connections undoes everything.
         """
         catch_up = CatchUp.needed(deployment, region, continued, coming)
         region = region.chosen(deployment, catch_up.queues)
@@ -192,10 +189,6 @@ class WiringController:
             queue.alarm = deployment.notify_waiting
         deployment.inserted = there | queues
 
-    def close(self) -> None:
-        """Stop following the ports."""
-        self._ports.close()
-
 
 def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) -> list[Wiring]:
     """Plan the execution of a part whose channels in *changed* are connected otherwise, with the fewest queues first.
@@ -235,12 +228,11 @@ class EndOfCycle:
         self._queues = {queue for name in cycle for queue in graph.queues(name)}
         self._queues |= {queue for channel, _ in fed for queue in graph.queues(ids.channel_vertex(channel))}
         self.touched = {*cycle, *(feeder.node.name for feeder in self._feeders), *(channel for channel, _ in fed)}
-        self._cut: list[Edge] = []  # the outputs that push into the queues of the cycle
-        for by_engines in (False, True):  # an engine sends its end itself, unless the end comes to it through its queue
-            for name in inner_channels(graph, cycle) if not self._cut else ():
-                inside = [edge for edge in graph.producers[name] if edge.node in cycle]
-                driven = any(edge.component.spec.own_driver for edge in inside)
-                self._cut += inside if graph.channels[name].buffered and driven is by_engines else []
+        queued = (name for name in inner_channels(graph, cycle) if graph.channels[name].buffered)
+        pushed = [[edge for edge in graph.producers[name] if edge.node in cycle] for name in queued]
+        # An engine sends its end itself, unless the end comes to it through its queue.
+        by_slets = [edges for edges in pushed if not any(edge.component.spec.own_driver for edge in edges)]
+        self._cut = [*chain.from_iterable(by_slets or pushed)]  # the outputs that push into the queues of the cycle
         self._turn = threading.Lock()
         self._done = False
 

@@ -9,7 +9,7 @@ import copy
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Final
@@ -42,7 +42,7 @@ class _Known:
 
     item: Any
     channel: str
-    edges: tuple[Edge, ...]
+    edges: Sequence[Edge]
     values: dict[str, object]
     inside: list[str] = field(default_factory=list)
 
@@ -62,19 +62,22 @@ class Sharing:
                 self._compare(one)
             return [*self._found.values()]
 
-    def guard(self, edge: Edge, channel: str, kind: str, edges: Iterable[Edge], entry: Entry) -> Entry:
+    def guard(self, edge: Edge, channel: str, kind: str, readers: Sequence[Edge], entry: Entry) -> Entry:
         """Return the entry into a port that compares every item before and after the call."""
-        readers = tuple(edges)
         shares = len(readers) > 1 or kind in KEEPING
 
         def around(inner: Entry, method: Method) -> Push:
             push = getattr(inner, method)
 
             def check(payload: Any) -> None:
+                parts = _parts(payload)
                 with self._lock:
-                    if shares:
-                        self._share(payload, channel, readers)
-                    known = [one for part in _parts(payload) if (one := self._known.get(id(part))) is not None]
+                    for part in parts if shares else ():
+                        if id(part) not in self._known:
+                            self._known[id(part)] = _Known(part, channel, readers, values_of(part))
+                    while len(self._known) > ITEMS:
+                        self._known.popitem(last=False)
+                    known = [one for part in parts if (one := self._known.get(id(part))) is not None]
                     for one in known:
                         self._compare(one)
                         one.inside.append(edge.name)
@@ -92,13 +95,6 @@ class Sharing:
         guarded.show, guarded.pass_on = entry.show, entry.pass_on
         guarded.name_endpoint(entry.endpoint)
         return guarded
-
-    def _share(self, payload: Any, channel: str, edges: tuple[Edge, ...]) -> None:
-        for part in _parts(payload):
-            if id(part) not in self._known:
-                self._known[id(part)] = _Known(part, channel, edges, values_of(part))
-        while len(self._known) > ITEMS:
-            self._known.popitem(last=False)
 
     def _compare(self, one: _Known, by: tuple[str, ...] = ()) -> None:
         """Note a change, made by the port whose call has just ended, or by the ports that process the item."""

@@ -129,7 +129,7 @@ def halves(*slets: Any) -> Iterator[tuple[Half, Half]]:
 
 def left(change: Change, node: str) -> tuple[bytes, bytes]:
     """What leaves with a node, as bytes."""
-    memento, rest = departed(change.deployment, change.departed(node), {})
+    memento, rest = departed(change.deployment, change.old[node], {})
     return dumped(memento, node), rest
 
 

@@ -123,7 +123,7 @@ class Handing:
         for copied in self.ahead.parts.values():
             copied.clear()
         for node in self.change.departing:
-            component = self.change.departed(node)
+            component = self.change.old[node]
             if component.status is State.DESTROYED and component.state is not None:
                 free(component.state)
 
@@ -148,7 +148,7 @@ class Handing:
         for channel, source in transfer.restored.items():
             data = self.ahead.receive(source, handed[source]["contents"][channel])
             content, waiting, last, files = decode(data, levels=DEPTH + AROUND)
-            made = change.added(channel)
+            made = change.successors.channels[channel]
             if files:
                 made.close()
                 copying.write(self._logs()[channel], last, files)
@@ -167,14 +167,14 @@ class Handing:
         change, transfer = self.change, self.transfer
         found: dict[str, Any] = {"nodes": {}, "contents": {}, "sent": {}, "received": {}}
         for node, target in transfer.departing.items():
-            memento, held = departed(change.deployment, change.departed(node), self._queued[node], change.timeout)
+            memento, held = departed(change.deployment, change.old[node], self._queued[node], change.timeout)
             memento = None if node in self.behind else memento
             late, parts = self.ahead.rest(node, memento)
             handing = late, dumped(memento, f"{change.name}.{node}", parts), held
             found["nodes"][node] = [self.ahead.send(target, one) for one in handing]
         waiting = left_at(change.deployment.inlets, transfer.contents)
         for channel, target in transfer.contents.items():
-            logs = (left := change.channel(channel)).logs
+            logs = (left := (change.deployment.channels | change.removed)[channel]).logs
             last = [part for place, log in logs.items() for part in log.parts(place)]
             files = [place + name for place, log in logs.items() for name in log.files]
             content = encode([dict(left.capture()), waiting[channel], last, files], levels=DEPTH + AROUND)
@@ -206,8 +206,8 @@ class Handing:
         self._check_ends()
         self._fill_outboxes()
         for node in self.transfer.departing:
-            self.change.departed(node).flush(self.change.timeout)
-            self._queued[node] = queued(self.change.deployment, self.change.departed(node))
+            self.change.old[node].flush(self.change.timeout)
+            self._queued[node] = queued(self.change.deployment, self.change.old[node])
         rests, here = self.transfer.rests, self.host
         sent = {*self.transfer.sent, *(rest.outbox for rest in rests if rest.source == here)}
         received = {*self.transfer.received, *(rest.inbox for rest in rests if rest.target == here)}
@@ -238,7 +238,7 @@ class Handing:
             for name in mesh.node(node).outputs().values():
                 others = producers.get(name, ()) if isinstance(deployment.channels.get(name), Outbox) else ()
                 over = others and all(one.component.has_ended for one in others)
-                if over and not self.change.arrived(node).has_ended:
+                if over and not self.change.successors.made[node].has_ended:
                     channel, ended = name.partition(".to.")[0], " and ".join(one.name for one in others)
                     raise PlanError(
                         f"{node} would come behind the end of {channel!r}, since {ended} on {self.host} "

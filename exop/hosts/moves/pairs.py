@@ -105,7 +105,7 @@ class Pairs:
         """Let the predecessors of a committed change follow their successors at the other hosts."""
         shadows = self.here.running.changes.shadows
         for node, target in self.work.transfer.departing.items() if self.keeps else ():
-            component = change.departed(node)
+            component = change.old[node]
             component.trouble.dead = DeadLetters()
             twin = Twin(component, self._place(node, target), self.here.twins, self._expire)
             twin.attach()

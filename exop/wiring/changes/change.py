@@ -24,7 +24,7 @@ from exop.model.values.classes import new_version
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.component import Component
-from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight, Method
+from exop.runtime.dataflow.entry import Call, InFlight, Method, placeholder
 from exop.runtime.deployment import HOLDING, Deployment
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
@@ -86,7 +86,8 @@ class Change:
         coming: The channels to which items come from other hosts, or whose producers do.
         before_cut: Called when the drivers are parked, before anything is changed.
         parks_all: Whether the cut parks all drivers of the application; set before the first step.
-        closed: The old slets that were closed in the cut for their successors; after an abort, they are to be opened.
+        removed: The channels that it removes, from the cut on.
+        successors: The slets and channels that it adds; `old`, by node, are the slets that it replaces or removes.
     """
 
     deployment: Deployment
@@ -103,29 +104,26 @@ class Change:
     coming: Collection[str] = ()
     before_cut: list[Callable[[], object]] = field(default_factory=list)
     parks_all: bool = False
-    closed: list[Component] = field(default_factory=list)
+    removed: dict[str, Channel] = field(default_factory=dict)
     _landed: list[InFlight] = field(default_factory=list)
     _arrivals: dict[str, Arrival] = field(default_factory=dict)
     _turn: threading.RLock = field(default_factory=threading.RLock)
     _undo: list[Undo] = field(default_factory=list)
     _undo_cut: list[Undo] = field(default_factory=list)
-    _removed: list[Channel] = field(default_factory=list)
-    _closed: set[str] = field(default_factory=set)
     _muted: list[Component] = field(default_factory=list)
     _closing: list[tuple[Component, UserCall[None] | None]] | None = None
 
     def __post_init__(self) -> None:
         self.name, self.target, self.timeout = self.deployment.name, self.plan.after, self.plan.patience
         ready = {node: one.component for node, one in self.followers.ready.items()}
-        given = self.deployment, self.wiring.manager, self.plan, self._undo
-        self._successors = Successors(*given, ready=ready, closed=self.closed)
+        self.successors = Successors(self.deployment, self.wiring.manager, self.plan, self._undo, ready)
         leaving = (step.node for step in self.plan.steps if step.verb in ("replace", "remove"))
-        self._old = old = [self.deployment.components[node] for node in leaving]
+        self.old = {node: self.deployment.components[node] for node in leaving}
         configured = [self.deployment.components[step.node] for step in self.plan.steps if step.verb == "configure"]
         # Generator functions begin anew, from their memento, to get new settings.
         anew = [one.driver for one in configured if one.spec.iterated and not one.spec.is_class]
         self._restarted = [driver for driver in anew if isinstance(driver, SourceDriver)]
-        outside = [one.driver for one in old if isinstance(one.driver, SourceDriver)]
+        outside = [one.driver for one in self.old.values() if isinstance(one.driver, SourceDriver)]
         self.pause = Pause(self.deployment, self.timeout, drivers=(), outside=[*outside, *self._restarted])
 
     @property
@@ -138,10 +136,10 @@ class Change:
         """Make and open the successors while the old slets work; this may take minutes."""
         yield_gil()  # planning came before
         check_interrupt()
-        self._successors.arriving, self._successors.departing = self.arriving, self.departing
-        self._successors.create()
-        self._successors.open()
-        for one in self._old:
+        self.successors.arriving, self.successors.departing = self.arriving, self.departing
+        self.successors.create()
+        self.successors.open()
+        for one in self.old.values():
             if one.tie is not None and not one.tie.caught_up(self.timeout):
                 raise PlanError(
                     f"{one.node.name} is ahead of its producers since the platform has recovered, and they have not "
@@ -152,9 +150,9 @@ class Change:
     @_leads(Phase.PREPARED, Phase.STAGED)
     def stage(self) -> None:
         """Connect the successors, and empty the queues that go; the stream waits only upstream of these."""
-        for component in self._old:
+        for component in self.old.values():
             component.settle(self.timeout)
-        self._successors.create_channels()
+        self.successors.create_channels()
         self._region = region = self._connect()
         yield_gil()
         pause = self.pause.begin()
@@ -170,31 +168,15 @@ class Change:
         pause.cutting = frozenset(ends) - {*self.departing}
         self._undo.append(partial(setattr, self.deployment, "leaving", []))
         self.deployment.leaving = [self.deployment.channels[one.name] for one in self.plan.changes.channels_removed]
-        self._drain = Drain(pause, self._old, region, self._undo, self.handed_over, self.departing)
+        self._drain = Drain(pause, self.old.values(), region, self._undo, self.handed_over, self.departing)
         self._drain.stage()
-        for component in self._old:
-            self._successors.inherit(pause, component)
-
-    def channel(self, name: str) -> Channel:
-        """Return a channel that the change removes, or else one that is there; between the cut and the commit."""
-        return next((one for one in self._removed if one.name == name), None) or self.deployment.channels[name]
-
-    def added(self, channel: str) -> Channel:
-        """Return a channel that the change adds; between `stage` and the cut."""
-        return self._successors.channels[channel]
-
-    def departed(self, node: str) -> Component:
-        """Return the old slet of a node that departs, which is parked between the cut and the commit."""
-        return next(one for one in self._old if one.node.name == node)
-
-    def arrived(self, node: str) -> Component:
-        """Return the new slet of a node that arrives."""
-        return self._successors.made[node]
+        for component in self.old.values():
+            self.successors.inherit(pause, component)
 
     def arrive(self, node: str, arrival: Arrival) -> None:
         """Let an added node continue with what has come from another host; before the cut, when the old slet rests."""
         with self._turn:
-            component = self._successors.made[node]
+            component = self.successors.made[node]
             arrival.adopt(component, f"the memento of {self.name}.{node}, which comes from another host", self.timeout)
             self._arrivals[node] = arrival
 
@@ -209,7 +191,7 @@ class Change:
                 else:
                     queue.put_first(entries)
             for node, arrival in self._arrivals.items():
-                arrival.connect(self._successors.made[node])
+                arrival.connect(self.successors.made[node])
 
     @_leads(Phase.STAGED, Phase.HELD)
     def cut(self) -> None:
@@ -229,7 +211,7 @@ class Change:
         """Cut and commit in the driver that parks last: the shortest pause; but slets close and open without a lock."""
         self._close_drivers()
         try:
-            if any(self._successors.exchanged):
+            if any(self.successors.exchanged):
                 self.pause.wait_parked()
                 self._cut()
                 self._go_on()
@@ -282,7 +264,7 @@ class Change:
         placed: dict[str, tuple[Component, Mapping[str, str]] | None] = {}
         for step in self.plan.steps:
             current = self.deployment.components.get(step.node)
-            target = self._successors.made.get(step.node, current)
+            target = self.successors.made.get(step.node, current)
             if step.verb == "remove":  # like those of a predecessor, its ports are unregistered when it is closed
                 placed[step.node] = None
             elif step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
@@ -290,13 +272,13 @@ class Change:
                 placed[step.node] = target, step.after.ports
                 self._undo.append(partial(connect, target, {**dict.fromkeys(step.after.ports), **ports}))
                 connect(target, {**dict.fromkeys(ports), **step.after.ports})
-        new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
+        new, gone = self.successors.channels, [spec.name for spec in changes.channels_removed]
         graph = self.wiring.current(self.deployment).graph.patched(placed, new.values(), gone)
         channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
         renewed = [new for old, new in changes.changed if new_version(old.slet.factory, new.slet.factory)]
         for node in (*renewed, *changes.retyped):  # no producer pushes into a channel whose contents the cut moves
             channels.update(node.inputs().values())
-        channels.update(*(rebuild.channels for rebuild in self._successors.rebuilds.values()))
+        channels.update(*(rebuild.channels for rebuild in self.successors.rebuilds.values()))
         return self.wiring.region(self.deployment, graph, {step.node for step in self.plan.steps}, channels)
 
     def _cut(self) -> None:
@@ -304,21 +286,21 @@ class Change:
         region, undo, drivers = self._region, self._undo_cut, self.pause.drivers
         try:
             self._drain.check_inlets(self.leaves)
-            self._drain.check_engine_ports(self._successors.made)
+            self._drain.check_engine_ports(self.successors.made)
             for look in self.before_cut:
                 look()
-            self._successors.states |= {node: one.take_over(undo) for node, one in self.followers.ready.items()}
+            self.successors.states |= {node: one.take_over(undo) for node, one in self.followers.ready.items()}
             move_contents(self.deployment, self.plan, drivers, undo)
             self._swap(region)
             since = self.plan.before.revision
             _, mesh = caught_up(self.plan.after, since, self.deployment)  # with the updates applied since then
             mesh = settle_updates(self.deployment, self.followers.ready.values(), since, mesh, undo)
-            self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
+            settle_channels(self.deployment, mesh, self.plan.changes, undo)
             check_ends(region)
             failpoint("rebind-before")
             self._complete = self.wiring.bind(self.deployment, region, self.continued, self.coming)
             failpoint("rebind-after")
-            self._successors.exchange({one.node.name: one for one in self._old}, undo)
+            self.successors.exchange(self.old, undo)
         except BaseException as error:
             undo_all(undo, error)  # before anything moves again
             raise
@@ -332,7 +314,7 @@ class Change:
         self._undo_cut.clear()
         self._undo.clear()
         self.deployment.inlets.drop(self.leaves)
-        began = [one.driver for one in self._successors.made.values() if one.driver is not None]
+        began = [one.driver for one in self.successors.made.values() if one.driver is not None]
         come = self._from_other_hosts()
         self._complete({*self.pause.drivers, *began})
         self._forward_unsent()
@@ -341,7 +323,7 @@ class Change:
 
     def _from_other_hosts(self) -> list[InFlight]:
         """The items to post that have come from other hosts: those at outputs are later than those of connectors."""
-        arrived = [(one, self._successors.made[node]) for node, one in self._arrivals.items()]
+        arrived = [(one, self.successors.made[node]) for node, one in self._arrivals.items()]
         taken, sent = ([one.work(component, side) for one, component in arrived] for side in ("inputs", "outputs"))
         work = chain(*taken, self._landed, *sent)
         return with_ends(self.deployment, self.wiring.current(self.deployment).graph, self.coming, work)
@@ -363,9 +345,9 @@ class Change:
             return {inlets.runner(endpoint) for endpoint, _ in places}
 
         add(one for _, one in inlets.waiting() if not self.leaves(one.entry.endpoint))
-        for old in self._old:
-            if old.node.name not in self.departing:
-                add(peek_unsent(old, self._successors.made.get(old.node.name)))
+        for node, old in self.old.items():
+            if node not in self.departing:
+                add(peek_unsent(old, self.successors.made.get(node)))
         for runner in add(self._from_other_hosts()):  # as `Inlets.post_in_order` inserts them
             found[runner].sort(key=lambda work: depth(work[0]), reverse=True)
         return [*chain(*found.values())]
@@ -394,13 +376,13 @@ class Change:
             for put in bind_back:
                 put()
 
-        self._undo_cut += [*(one.expect for one in self._old), put_back]  # successors have shared the merges
+        self._undo_cut += [*(one.expect for one in self.old.values()), put_back]  # successors have shared the merges
         now = {name: one for name, one in components.items() if name in self.plan.after.nodes}
         for name in filter(self.plan.after.nodes.__contains__, steps):
-            if (made := self._successors.made.get(name)) is not None:
+            if (made := self.successors.made.get(name)) is not None:
                 made.muted = True
                 self._muted.append(made)
-                now[name] = self._successors.succeed(steps[name][0], components.get(name))
+                now[name] = self.successors.succeed(steps[name][0], components.get(name))
                 if name in self.followers.keep:
                     self.followers.kept[name] = self.followers.keep[name](components.get(name), made, self._undo_cut)
             else:
@@ -408,9 +390,9 @@ class Change:
         for move in self.plan.moves:
             move_keys(move, components, now, self._undo_cut)
         deployment.place(now, steps)
-        if (gone := self.plan.changes.channels_removed) or self._successors.channels:
-            deployment.channels = channels | self._successors.channels
-            self._removed = deployment.leaving = [deployment.channels.pop(spec.name) for spec in gone]
+        if (gone := self.plan.changes.channels_removed) or self.successors.channels:
+            deployment.channels = channels | self.successors.channels
+            self.removed = {spec.name: deployment.channels.pop(spec.name) for spec in gone}
         left = {spec.name for spec in gone} - deployment.channels.keys()
         left |= turned(self.plan.before, self.plan.after, self.plan.changes)
         deployment.merges = {name: one for name, one in merges.items() if name not in left}
@@ -436,24 +418,22 @@ class Change:
 
     def _forward_unsent(self) -> None:
         """Post the unsent output of the old slets to the endpoints to which their ports are connected afterwards."""
-        old, inlets = self._old, self.deployment.inlets
-        for name in self._closed:
-            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=ids.channel_endpoint(name))
-            inlets.post([Call(there, "push", None, call=self.deployment.channels[name].send_closed)])
+        inlets, made = self.deployment.inlets, self.successors.made
+        for channel in (spec.name for _, spec in self.plan.changes.channels_changed if spec.close_windows):
+            there = placeholder(ids.channel_endpoint(channel))
+            inlets.post([Call(there, "push", None, call=self.deployment.channels[channel].send_closed)])
         for restarted in self._restarted:
             restarted.restart_iteration()
-        for component in old:
-            name = component.node.name
-            heir, departs = self._successors.made.get(name), name in self.departing
-            retire(component, heir, inlets, stays=self.followers.keeps(name), departs=departs)
-        for component in old:
-            successor = self._successors.made.get(component.node.name)
-            if successor is not None and component.node.name not in self.followers.ready:  # they have had all of it
-                hand_over_input(component, successor, inlets, self.wiring.current(self.deployment))
+        for node, component in self.old.items():
+            stays, departs = self.followers.keeps(node), node in self.departing
+            retire(component, made.get(node), inlets, stays=stays, departs=departs)
+        for node, component in self.old.items():
+            if node in made and node not in self.followers.ready:  # they have had all of it
+                hand_over_input(component, made[node], inlets, self.wiring.current(self.deployment))
         for one in self.followers.ready.values():  # the punctuations that neither slet has sent
             to = one.component.to
             inlets.post(InFlight(to[port], "control", mark) for port, mark in one.unsent() if port in to)
-        for component in old:
+        for component in self.old.values():
             self.deployment.let_go(component)
 
     def finish(self) -> None:
@@ -462,19 +442,19 @@ class Change:
             if not self.made or self._closing is not None:
                 return
             yield_gil()
-            for component in self._old:
+            for component in self.old.values():
                 if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
                     _report(component, f"its thread has not left within {self.timeout:g} s")
-            for channel in self._successors.channels.values():
+            for channel in self.successors.channels.values():
                 channel.attach()
-            for component in self._successors.made.values():
+            for component in self.successors.made.values():
                 component.begin()
             self.deployment.settle_workers(self.timeout)
             self._unmute()
-            leaving = [one for one in self._old if not self.followers.keeps(one.node.name)]
+            leaving = [one for node, one in self.old.items() if not self.followers.keeps(node)]
             self._closing = [(one, one.begin_exit()) for one in leaving]
             self.close(HOLDING, give_up=False)  # the quick ones
-            for channel in self._removed:
+            for channel in self.removed.values():
                 self.wiring.manager.destroy_channel(self.deployment.name, channel)
             self.deployment.check_finished()
             self.deployment.nudge()

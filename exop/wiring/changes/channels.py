@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, parts
-from exop.model.meshes.diff import Difference
+from exop.model.meshes.diff import Difference, difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.fragments import REMOTE, awaited, comes, punctuated, time_field
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel, channel_settings
-from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.component import Component
 from exop.runtime.component_manager import make_channel
@@ -26,10 +25,6 @@ from exop.wiring.graph.region import Region
 from exop.wiring.graph.wiring_graph import Edge, WiringGraph
 
 Undo: TypeAlias = Callable[[], object]
-
-
-#: Why a queue is inserted in front of a port that pulls from a channel that other ports read, too.
-PULLS: Final = "its consumer pulls"
 
 
 def undo_all(steps: list[Undo], error: BaseException) -> None:
@@ -50,14 +45,9 @@ def turned(before: Mesh, after: Mesh, changes: Difference) -> set[str]:
     return {name for name, (old, new) in ends.items() if old.isdisjoint(new)}
 
 
-def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Difference | None = None) -> None:
-    """Refuse settings that a channel cannot take while it runs, now or when a conditional update takes effect.
-
-    With *changes* to a mesh that runs, this checks only the channels that they touch.
-    """
-    new = mesh.channels.values() if changes is None else changes.channels_added
-    pairs = [*((None, channel) for channel in new), *(changes.channels_changed if changes is not None else ())]
-    for old, channel in pairs:
+def check_channels(changes: Difference, kinds: Mapping[str, type[Channel]]) -> None:
+    """Refuse settings that a channel cannot take while it runs, now or when a conditional update takes effect."""
+    for old, channel in (*((None, one) for one in changes.channels_added), *changes.channels_changed):
         name = channel.name
         changed = old is not None and (dict(old.settings) != dict(channel.settings) or channel.close_windows)
         if not (changed or channel.pending):
@@ -156,8 +146,8 @@ def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:
     )
 
 
-def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, undo: list[Undo]) -> set[str]:
-    """Give the channels that stay their new settings, before they are bound; return those whose windows were closed."""
+def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, undo: list[Undo]) -> None:
+    """Give the channels that stay their new settings, before they are bound; close windows if the change says so."""
     closing = {new.name for _, new in changes.channels_changed if new.close_windows}
     for name in dict.fromkeys([*touched(deployment.mesh.channels, mesh.channels), *closing]):
         spec, channel = mesh.channels[name], deployment.channels[name]
@@ -165,14 +155,13 @@ def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, und
         if dict(channel.asked.settings) != dict(spec.settings) or name in closing:
             undo.append(channel.reconfigure(channel_settings(type(channel), spec), close=name in closing))
         channel.asked = spec
-    return closing
 
 
 def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> tuple[dict[str, str], list[str]]:
     """Check a mesh and return the queues that the wiring would insert, as reasons by id, and warnings."""
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
-    check_channels(mesh, kinds)
+    check_channels(difference(None, mesh), kinds)
     graphs = [unopened_graph(part, kinds) for part in parts(mesh, kinds)]
     inserted = {place: reason for graph in graphs for place, reason in inserted_queues(graph).items()}
     return inserted, [warning for graph in graphs for warning in lacking(graph)]
@@ -187,10 +176,8 @@ def unopened_graph(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> WiringGrap
 def inserted_queues(graph: WiringGraph) -> dict[str, str]:
     """Return the queues that the wiring would insert, as reasons by id."""
     inserted = dict(plan_execution(graph).inserted)
-    for name, edges in graph.consumers.items():
-        channel = graph.channels[name]
-        if channel.pull_mode == "take" and not (isinstance(channel, Buffered) and len(edges) == 1):
-            for edge in edges:
-                if edge.port.pulled:
-                    inserted.setdefault(edge.queue(name), PULLS)
+    for name, edge in graph.fed:
+        queue, takes = graph.queue_before(name, edge), graph.channels[name].pull_mode == "take"
+        if edge.port.pulled and takes and queue != name:
+            inserted.setdefault(queue, "its consumer pulls")
     return inserted

@@ -66,7 +66,7 @@ class Drain:
         steps: list[tuple[float, Driver, Callable[[], None] | None]] = []
         for queue, leaving in emptied:
             if (worker := queue.worker) is not None:
-                rank = before.rank(queue.name) if queue.name in before.groups else worker.rank
+                rank = before.ranks.get(queue.name, worker.rank)
                 steps.append((max(rank, worker.rank), worker, partial(self._drain, worker, [(queue, leaving)])))
         leaving_drivers = [(one, one.driver) for one in self.old if one.driver is not None]
         steps += [(driver.rank, driver, partial(self._stop, one, driver)) for one, driver in leaving_drivers]

@@ -262,7 +262,7 @@ class Changes:
     def undo(self, change: Change, error: BaseException) -> None:
         """Abort a change, and reopen the slets that it has closed; note on *error* how that went."""
         change.abort(error)
-        for old in (one for one in change.closed if one.status is State.FAILED):
+        for old in (one for one in change.successors.closed if one.status is State.FAILED):
             name, told = f"{change.name}.{old.node.name}", "is open again, with its state"
             try:  # also after an interrupt, which was for the change
                 delegated(partial(self.reopen, change.deployment, old, change.timeout), Request())()

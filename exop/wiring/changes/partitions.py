@@ -81,9 +81,8 @@ def _move(before: Mesh, after: Mesh, group: str, kinds: Mapping[str, type[KindLi
 def _check_state(group: str, node: Node) -> None:
     """Refuse a member whose state does not belong to keys."""
     rest: list[str] = []
-    if node.slet.state is not None:
-        kept, kind = keyed_fields(node.slet.state[1]), node.slet.state[1]
-        rest = [f"{kind.__qualname__}.{name}" for name in type_of(kind).fields if name not in kept]
+    if (kind := node.slet.memento) is not None:
+        rest = [f"{kind.__qualname__}.{name}" for name in type_of(kind).fields if name not in keyed_fields(kind)]
     elif keeps_own_state(node):
         rest = ["the state of its engine"]
     if rest:
@@ -95,10 +94,8 @@ def _check_state(group: str, node: Node) -> None:
 
 def _check_compatible(group: str, source: Node, target: Node) -> None:
     """Refuse to move the state of one member to another one that cannot take it."""
-    if source.slet.state is None:
-        return
-    old, new = source.slet.state[1], target.slet.state[1] if target.slet.state is not None else None
-    if old is new:
+    old, new = source.slet.memento, target.slet.memento
+    if old is None or old is new:
         return
     problem = f"{target.slet.name} keeps none"
     if new is not None:

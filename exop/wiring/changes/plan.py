@@ -263,10 +263,8 @@ class Plan:
         """
         if self.carry_out is None:
             raise PlanError("this plan belongs to no platform; make it with platform.plan(mesh)")
-        plan = self.bounded(timeout, pause, stall=stall)
-        if shadow is not None or keep is not None:
-            plan = plan.proven(self.shadow if shadow is None else shadow, self.keep if keep is None else keep)
-        return self.carry_out(plan)
+        shadow, keep = self.shadow if shadow is None else shadow, self.keep if keep is None else keep
+        return self.carry_out(self.bounded(timeout, pause, stall=stall).proven(shadow, keep))
 
 
 def make_plan(before: Mesh, after: Mesh, kinds: Kinds | None = None) -> Plan:

@@ -11,10 +11,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from exop.errors import ExopError, NotRebuildable
 from exop.model.items import CONTROL
@@ -50,8 +49,7 @@ SMALL_BATCH: Final = 200
 OTHERWISE: Final = "give the state an upgrade, or say lose_state=True"
 
 
-@dataclass(frozen=True)
-class Hop:
+class Hop(NamedTuple):
     """A channel on the path from the log to a port: between the output port *source* and the input port *to*."""
 
     channel: str
@@ -247,7 +245,10 @@ class Rebuild:
         if any(one() != self._front.count for one in self._fronts) or any(inner):
             problem = "some of its inputs have come farther than others, or less far than the replayed events"
             raise _refused(self._successor.node, problem, "make the change once more")
-        self._check_copies()
+        for copy in self._copies:
+            if not same(copy.state, self._deployment.components[copy.node.name].state):
+                problem = f"{copy.node.name}, between the log and the slet, has another state than the log gives it now"
+                raise _refused(self._successor.node, problem, OTHERWISE)
         # A conditional update may have taken effect meanwhile.
         _since(self._successor.node, self._deployment, self.log.name, self._paths)
         self._settle(timeout)
@@ -312,14 +313,6 @@ class Rebuild:
         copy.bind({out: to})
         (port,) = node.inputs()
         return compile_entry(copy, copy.spec.ports[port])
-
-    def _check_copies(self) -> None:
-        """Refuse the state if a slet on the path gives other items for the same ones: its copy has another state."""
-        node = self._successor.node
-        for copy in self._copies:
-            if not same(copy.state, self._deployment.components[copy.node.name].state):
-                problem = f"{copy.node.name}, between the log and the slet, has another state than the log gives it now"
-                raise _refused(node, problem, OTHERWISE)
 
     def _measured(self, *, exactly: bool = False) -> int:
         """Let the gates hold back what waits now, and more unless *exactly*; return the number of events to replay."""

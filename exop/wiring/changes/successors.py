@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 from exop.errors import ComponentFailed, NotStorable, PlanError
 from exop.logs import logger
-from exop.model.meshes.mesh import Node
 from exop.model.slets.handover import HandOver
 from exop.model.slets.memento import Memento
 from exop.model.slets.relay import RELAY
@@ -68,11 +67,12 @@ class Successors:
     def exchanged(self) -> tuple[set[str], set[str]]:
         """The nodes whose old slets close in the cut, and those whose new slets open in it, after that.
 
-        A source that drives itself may begin at once, in a thread of its own, and opens there, too.
+        A source that drives itself may begin at once, at the position of its memento, and opens there, too.
         """
         gone, come = self.plan.exchanged(self.departing, self.arriving)
         fresh = [one for one in self.plan.steps if one.verb == "replace" or one.node in self.arriving]
-        come |= {step.node for step in fresh if step.after is not None and drives_itself(step.after)}
+        slets = [(step.node, step.after.slet) for step in fresh if step.after is not None]
+        come |= {node for node, slet in slets if slet.own_driver and not slet.inputs and slet.state is not None}
         return gone - self.ready.keys(), come - self.ready.keys()
 
     def create_channels(self) -> None:
@@ -81,7 +81,7 @@ class Successors:
         for spec in self.plan.changes.channels_added:
             channel = self.manager.create_channel(name, spec, durable=durable, timeout=self.plan.timeout)
             self.channels[spec.name] = channel
-            self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
+            self.undo.append(partial(self.manager.destroy_channel, name, channel))
             if durable:
                 channel.begin_anew()
 
@@ -99,7 +99,9 @@ class Successors:
                     made.tie.inherits = self.deployment.components[step.node].instance
                 if step.node in self.arriving and made.tie is not None and not step.after.lose_state:
                     made.tie.inherits = b""  # it comes with the state
-                self.undo.append(partial(self._abandon, made))
+                self.undo.append(partial(discard, self.deployment, self.manager, made))
+                if isinstance(made.driver, EngineDriver):
+                    self.undo.append(made.driver.halt)  # first: a push of its own thread waits for its driver to open
 
     def open(self) -> None:
         """Open the components that may open while the old ones work."""
@@ -157,8 +159,10 @@ class Successors:
                 self.states[step.node] = self.rebuilds[step.node].completed(self.plan.patience)
             failpoint("memento-before")
             if step.node not in self.states:
+                took, most = self.plan.took.get(step.node), self.plan.patience
+                seconds = most if took is None else min(most, max(LONGER, 10 * took))
                 # If one that opens late fails, the old one goes on, and must not see its changes of the state.
-                self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step), copy=late)
+                self.states[step.node] = taken(step.state, successor, predecessor.state, seconds, copy=late)
             successor.succeed(predecessor, self.states[step.node])
             if successor.driver is not None and predecessor.driver is not None:  # it waits for room, too
                 successor.driver.overfilled = [*predecessor.driver.overfilled]
@@ -178,17 +182,6 @@ class Successors:
             successor.on(begin)
         if successor.over and successor.allows(Event.END):
             successor.on(Event.END)
-
-    def _budget(self, step: Step) -> float:
-        """Return the seconds that a hand-over may take in the cut, by the time that it took on a copy."""
-        took = self.plan.took.get(step.node)
-        return self.plan.patience if took is None else min(self.plan.patience, max(LONGER, 10 * took))
-
-    def _abandon(self, component: Component) -> None:
-        """Discard a successor that was never released: a push of its own thread waits for its driver to open."""
-        if isinstance(component.driver, EngineDriver):
-            component.driver.halt()
-        discard(self.deployment, self.manager, component)
 
 
 def enter_beside(component: Component, seconds: float | None) -> None:
@@ -221,11 +214,6 @@ def taken(
     return successor.user.run(successor, "taking over the state", take, seconds, interruptible=interruptible)
 
 
-def drives_itself(node: Node) -> bool:
-    """Whether it is a source that may begin as soon as it is open, at the position of its memento."""
-    return node.slet.own_driver and not node.slet.inputs and node.slet.state is not None
-
-
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
     """Return a copy of a node's memento as it is between two items; also of one that is suspended on an item."""
     with deployment.changing:
@@ -247,10 +235,11 @@ def between_items(deployment: Deployment, component: Component, timeout: float, 
     return found[0]
 
 
-def copied(component: Component, timeout: float) -> Callable[[], Memento]:
+def copied(component: Component, timeout: float, *, exactly: bool = False) -> Callable[[], Memento]:
     """Copy a component's memento while its drivers are parked; returns a function that makes a memento of the copy.
 
-    It is as a checkpoint would restore it: an object that two fields refer to becomes two.
+    Unless it is copied *exactly*, it is as a checkpoint would restore it: an object that two fields refer to becomes
+    two.
     """
     # Imported lazily: only this needs the encoding.
     from exop.model.values.classes import filled
@@ -260,13 +249,13 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     assert state is not None, f"{component.id} has no memento"  # a slet with a memento always has one
     kind = type(state)
     # A bytearray would be decoded as another type.
-    altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
+    deep = exactly or any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
 
     def look() -> bytes | Memento:
         """Encode it, which takes a tenth of the time of a deep copy."""
         component.flush()
         try:
-            return state.copied() if altered else encode(fields_of(state))
+            return state.copied() if deep else encode(fields_of(state))
         except NotStorable:
             return state.copied()
 

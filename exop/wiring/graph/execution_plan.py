@@ -48,7 +48,7 @@ class Wiring:
         drivers: The drivers of each node, and of each channel that keeps something, by vertex.
         depths: For each node, the length of the longest chain of direct calls that ends in it.
         order: How far downstream each vertex is.
-        first: For each queue, the vertex that it leads to first.
+        ranks: How far downstream each queue is: as far as the first vertex that its worker runs for it.
         cycles: The nodes of each cycle.
     """
 
@@ -58,21 +58,12 @@ class Wiring:
     drivers: dict[str, set[DriverKey]] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
     order: dict[str, float] = field(default_factory=dict)
-    first: dict[str, str] = field(default_factory=dict)
+    ranks: dict[str, float] = field(default_factory=dict)
     cycles: list[list[str]] = field(default_factory=list)
-
-    def rank(self, queue: str) -> float:
-        """Return the position of a queue: that of the first slet that its worker runs for it."""
-        return self.order[self.first[queue]]
 
     def served(self, queue: str) -> list[str]:
         """The queues that share the worker of a queue, upstream first."""
-        group = self.groups.get(queue, ())
-        return sorted(group, key=self.rank) if len(group) > 1 else [*group]
-
-    def callers(self, channel: str) -> list[str]:
-        """The nodes that call a channel directly."""
-        return self.graph.callers(channel, self.inserted)
+        return sorted(self.groups.get(queue, ()), key=self.ranks.__getitem__)
 
     def depth(self, endpoint: str) -> float:
         """Return how many direct calls lead to an endpoint from the queue, source or engine where they begin.
@@ -126,7 +117,6 @@ class Replanning:
     Attributes:
         vertices: The vertices of the part.
         queues: The ids of the queues that can stand in front of them.
-        ranked: The drivers that run them, or begin there.
     """
 
     def __init__(self, before: Wiring, after: WiringGraph, starts: Collection[str], kept: Mapping[str, str]) -> None:
@@ -146,8 +136,6 @@ class Replanning:
             elsewhere = (cycle for cycle in self._cycles if cycle[0] not in self.vertices)
             self._cycles = [*elsewhere, *find_cycles(part, order)]
         self.queues = {queue for one in graphs for vertex in self.vertices for queue in one.queues(vertex)}
-        self.ranked: list[DriverKey] = [("queue", queue) for queue in self.queues]
-        self.ranked += [("source", vertex) for vertex in self.vertices]
 
     def _fit(self, vertices: Collection[str]) -> bool:
         """Number these vertices between those upstream and downstream of them; `False` if that is impossible."""
@@ -186,15 +174,15 @@ class Replanning:
                 if kind == "queue":  # a source may have the same name
                     first.setdefault(name, vertex)
         # A queue that leads into further queues only is as far downstream as its channel.
-        leads = {queue: first.get(queue, ids.vertex_behind(queue, graph.nodes)) for queue in drained}
+        ranks = {queue: self._order[first.get(queue, ids.vertex_behind(queue, graph.nodes))] for queue in drained}
         return Wiring(
             graph,
             _patched(before.inserted, self.queues, part.inserted),
-            _patched(before.groups, self.queues, {queue: workers.of(queue) for queue in drained}),
+            _patched(before.groups, self.queues, {queue: workers[queue] for queue in drained}),
             _patched(before.drivers, self.vertices, part.drivers),
             _patched(before.depths, self.vertices, part.depths),
             _patched(before.order, self.vertices, self._order),
-            _patched(before.first, self.queues, leads),
+            _patched(before.ranks, self.queues, ranks),
             self._cycles,
         )
 
@@ -206,20 +194,16 @@ def _patched(before: Mapping[str, Value], gone: Iterable[str], fresh: Mapping[st
     return found | {**fresh}
 
 
-class _Workers:
-    """Disjoint sets of the queues that share a worker."""
+class _Workers(dict[str, frozenset[str]]):
+    """All queues that share the worker of a queue, by that queue; most have a worker of their own."""
 
-    def __init__(self) -> None:
-        self._groups: dict[str, frozenset[str]] = {}
-
-    def of(self, queue: str) -> frozenset[str]:
-        """All queues that share the worker of this one."""
-        return self._groups.get(queue) or frozenset((queue,))
+    def __missing__(self, queue: str) -> frozenset[str]:
+        return frozenset((queue,))
 
     def unite(self, queues: Iterable[str]) -> None:
         """Let these queues share one worker, with those that share a worker with one of them."""
-        group = frozenset[str]().union(*map(self.of, queues))
-        self._groups |= dict.fromkeys(group, group)
+        group = frozenset[str]().union(*map(self.__getitem__, queues))
+        self.update(dict.fromkeys(group, group))
 
 
 class _Walk:
@@ -309,7 +293,7 @@ class _Walk:
 
     def _are_several(self, keys: set[DriverKey]) -> bool:
         """Whether two drivers meet: queues that share a worker have one."""
-        return len({self._workers.of(name) if kind == "queue" else (kind, name) for kind, name in keys}) > 1
+        return len({self._workers[name] if kind == "queue" else (kind, name) for kind, name in keys}) > 1
 
 
 def _takes_one_driver(channel: Channel) -> bool:

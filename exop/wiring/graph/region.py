@@ -46,16 +46,16 @@ class Region:
 
         Where a queue comes or goes, the producers of the channel are bound anew, too.
         """
-        wirings = before, after
+        sides = [(one.graph, one.inserted) for one in (before, after)]
         ends = {*map(ids.channel_of_queue, before.inserted.keys() ^ after.inserted.keys())}
         bound, through = set[str](), {*channels, *ends}
-        todo = [*nodes, *(edge.node for one in wirings for name in ends for edge in one.graph.producers.get(name, ()))]
-        todo += (caller for one in wirings for name in through for caller in one.callers(name))
+        todo = [*nodes, *(edge.node for graph, _ in sides for name in ends for edge in graph.producers.get(name, ()))]
+        todo += (caller for graph, queues in sides for name in through for caller in graph.callers(name, queues))
         while todo:
             if (node := todo.pop()) not in bound:
                 bound.add(node)
-                called = {name for one in wirings for name in one.graph.direct_inputs(node, one.inserted)}
-                todo += (caller for name in called - through for one in wirings for caller in one.callers(name))
+                called = {name for graph, queues in sides for name in graph.direct_inputs(node, queues)} - through
+                todo += (caller for graph, queues in sides for name in called for caller in graph.callers(name, queues))
                 through |= called
         return cls(before, after, bound, through)
 
@@ -71,7 +71,8 @@ class Region:
         none = set[DriverKey]()
         drivers = ((one, before.drivers.get(one, none), after.drivers.get(one, none)) for one in part.vertices)
         moved = {vertex for vertex, was, now in drivers if was != now or not others.isdisjoint(now)}
-        ranked = [*part.ranked, *(("queue", queue) for queue in queues)]
+        ranked: list[DriverKey] = [("queue", queue) for queue in part.queues]
+        ranked += [("source", vertex) for vertex in part.vertices]
         return replace(self, moved=moved, queues=queues, ranked=ranked)
 
     @cached_property
@@ -157,7 +158,7 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
     for kind, name in (*region.ranked, *(("source", node) for node in region.nodes)):
         if kind == "queue" and name in wiring.groups and (worker := _driver(deployment, kind, name)) is not None:
             # It pushes into the slet behind the queue: it comes before it.
-            worker.rank = math.nextafter(min(map(wiring.rank, wiring.groups[name])), -math.inf)
+            worker.rank = math.nextafter(min(map(wiring.ranks.__getitem__, wiring.groups[name])), -math.inf)
         elif kind != "queue" and name in graph.nodes:
             one = graph.nodes[name].component
             for driver in filter(None, (one.driver, *one.pullers)):

@@ -101,13 +101,10 @@ class PortStreams:
         while old and new:
             mine, other = old[0].payload, new[0].payload
             plain = self._given is None and type(mine) in PLAIN and type(mine) is type(other)
-            if plain and mine == other:  # the common case, quickly
-                self.compared += not isinstance(mine, CONTROL)
-                self.matched += 1
-                old.popleft()
-                new.popleft()
-            elif rows := self._agreeing(old[0], new[0]):
-                self.compared += 0 if isinstance(old[0].payload, CONTROL) else rows
+            # The common case is compared quickly.
+            rows = 1 if plain and mine == other else self._agreeing(old[0], new[0])
+            if rows:
+                self.compared += 0 if isinstance(mine, CONTROL) else rows
                 self._take(rows)
             else:
                 yield self._differ(old[0], new[0])

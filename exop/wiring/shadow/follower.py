@@ -97,10 +97,6 @@ class Follower(ThreadDriver):
         if error is not None and call.error is None and not self.component.omits(call.payload):
             self.give_up(f"it raised {error.kind} for item {call.item}: {error.message}")
 
-    def overrun(self) -> str | None:
-        """Return the reason why the leader must not wait although the follower lags by its whole capacity."""
-        return None
-
     def check(self) -> None:
         """Refuse to take over if it is not fit for that; all calls of the leader are processed."""
 
@@ -258,9 +254,6 @@ class Follower(ThreadDriver):
         driver, now = current_driver(), time.monotonic()
         if self.items != self._seen:
             self._seen, self._moved = self.items, now
-        problem = self.overrun() if self.lag >= self.capacity else None
-        if problem is not None:
-            self.give_up(problem)
         if driver is None or self.lost is not None or (self.throttling and now - self._moved >= PATIENCE):
             return
 

@@ -69,12 +69,8 @@ class Trial(Follower):
     def begin_following(self, seconds: float) -> None:
         """Copy the state within *seconds*, and record the items that come from now on; everything is parked."""
         old, self.seconds = self.leader, seconds
-        if self._upgrades and old.state is not None:
-            self._copy = copied(old, seconds)
-        elif old.state is not None:
-            old.flush()
-            copy = old.user.run(old, "taking the memento", old.state.copied, seconds)
-            self._copy = lambda: copy
+        if old.state is not None:
+            self._copy = copied(old, seconds, exactly=not self._upgrades)
         set_progress(self.component, old.merge.capture(), old.ended)
         self.tap.attach()
 
@@ -110,9 +106,13 @@ class Trial(Follower):
         if comparison.found:
             self.on_progress()
 
-    def overrun(self) -> str | None:
-        """Return the reason why the leader does not wait: the state is still being made, or the slet is too slow."""
-        return f"it is {self.lag} items behind" if self.capacity == MOST else self._slow()
+    def _wait_for_room(self) -> None:
+        """Stop following at once if the state is still being made, or the slet is too slow: waiting does not help."""
+        if self.lag >= self.capacity:
+            problem = f"it is {self.lag} items behind" if self.capacity == MOST else self._slow()
+            if problem is not None:
+                self.give_up(problem)
+        super()._wait_for_room()
 
     def _slow(self) -> str | None:
         """Return the reason if it is too slow; the time of an engine per item is not known."""
@@ -237,8 +237,6 @@ class Trials:
                 self._open(step)
             elif step.verb == "remove" and step.node in self.away:
                 self.trials.append(self.away[step.node](step, self._active(step.node)))
-        for trial in self.trials:
-            trial.on_progress = self._progress.set
         engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
         nodes = [trial.leader.node.name for trial in self.trials]
         with self.deployment.changing:
@@ -320,6 +318,7 @@ class Trials:
         since = self.plan.before.revision
         for trial in self.trials:
             component, trial.since = trial.component, since
+            trial.on_progress = self._progress.set
             if component is not trial.leader:  # otherwise the successor is on another host
                 node = followed_updates(component, since, self.deployment)
                 if node is not component.node:

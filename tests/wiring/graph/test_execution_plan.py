@@ -199,7 +199,7 @@ def test_queues_are_ordered_from_upstream_to_downstream(rig):
     app.add("numbers", count_up, to=3, out=start)
     app.add("b", same, item=app.add("a", Two, left=start, right=back), out=back)
     execution = plan_execution(rig.graph(app))
-    assert execution.rank("start") <= execution.rank("back")
+    assert execution.ranks["start"] <= execution.ranks["back"]
 
 
 def test_a_queue_in_front_of_slets_that_pull_is_behind_what_pushes_into_it(rig):
@@ -216,7 +216,7 @@ def test_a_queue_in_front_of_slets_that_pull_is_behind_what_pushes_into_it(rig):
         app.add(f"{name}-sink", sink, item=app.add(name, pulls, items=queue))
     execution = plan_execution(rig.graph(app))
     source, readers = ([execution.order[name] for name in names] for names in (["numbers"], ["one", "other"]))
-    assert source[0] < execution.rank("queue") < min(readers)
+    assert source[0] < execution.ranks["queue"] < min(readers)
 
 
 def test_a_queue_that_stands_stays_while_its_place_is_there(rig):

@@ -287,7 +287,7 @@ def compare(platform: Platform) -> None:
         anew = plan_execution(now.graph, now.inserted)
         for what in ("inserted", "groups", "drivers"):
             assert getattr(now, what) == getattr(anew, what), what
-        for what in ("depths", "order", "first"):
+        for what in ("depths", "order", "ranks"):
             assert getattr(now, what).keys() == getattr(anew, what).keys(), what
         needed = {place for place, reason in plan_execution(fresh).inserted.items() if reason != execution_plan.LONG}
         assert execution_plan.LONG in deployment.reasons.values() or needed <= deployment.inserted.keys()
