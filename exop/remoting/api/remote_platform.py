@@ -289,7 +289,7 @@ def _sender(function: Callable[..., Any]) -> Callable[..., Any]:
     return send
 
 
-for _one in marked_operations(Management):
+for _one, _ in marked_operations(Management):
     if _one.__name__ not in vars(RemotePlatform):
         setattr(RemotePlatform, _one.__name__, _sender(_one))
 
@@ -297,8 +297,10 @@ for _one in marked_operations(Management):
 @cache
 def _operation(name: str) -> Operation:
     """An operation with its wire types."""
-    own = getattr(ManagementService, name, None)
-    return operation_of(own) if own is not None else operation_of(getattr(Management, name), wire.WIRE)
+    if (own := getattr(ManagementService, name, None)) is not None:
+        return operation_of(own, own)
+    marked = getattr(Management, name)
+    return operation_of(marked, marked, wire.WIRE)
 
 
 def as_memento(data: bytes, place: str) -> Memento:
