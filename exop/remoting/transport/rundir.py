@@ -92,23 +92,21 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def claim(address: Path | None) -> tuple[UnixListener, Callable[[], None]]:
-    """Listen at *address*, or at a free name in the run directory; return the listener and what removes its entry."""
+def claim(address: Path | None) -> UnixListener:
+    """Listen at *address*, which the run directory then has a link to, or at a free name in the run directory."""
     if address is None:
-        return _first_free(run_directory(), listen), lambda: None
+        return _first_free(run_directory(), listen)
     _make(directory := address.parent)
     if directory.stat().st_mode & stat.S_IWOTH:  # otherwise, an existing directory may be shared
         raise unusable(directory, "every user may write there", f"chmod o-w {directory}, or take another directory")
     listener = listen(address)
-    try:
-        return listener, announce(address)
-    except (AddressUnusable, OSError):
-        # Clients that know the state directory still find it there.
-        return listener, lambda: None
+    with suppress(AddressUnusable, OSError):  # clients that know the state directory still find it there
+        listener.link = announce(address)
+    return listener
 
 
-def announce(address: Path) -> Callable[[], None]:
-    """Put a link to *address* into the run directory; returns what removes it."""
+def announce(address: Path) -> Path:
+    """Put a link to *address* into the run directory, and return it."""
 
     def link(entry: Path) -> Path:
         if os.path.lexists(entry):
@@ -120,9 +118,7 @@ def announce(address: Path) -> Callable[[], None]:
 
     directory = run_directory()
     with locked(directory):
-        entry = _first_free(directory, link)
-    owner = os.getpid()
-    return lambda: entry.unlink(missing_ok=True) if os.getpid() == owner else None
+        return _first_free(directory, link)
 
 
 def find_entries() -> dict[Path, int]:

@@ -100,7 +100,6 @@ class ControlServer:
         self._listeners: list[Listener] = []
         self._acceptors: list[threading.Thread] = []
         self._started = False
-        self._undo_entry: Callable[[], None] = lambda: None
 
     @property
     def address(self) -> Path:
@@ -133,8 +132,7 @@ class ControlServer:
         self._started = True
         try:
             if self._local:
-                listener, self._undo_entry = claim(self._wanted)
-                self._listeners.append(listener)
+                self._listeners.append(claim(self._wanted))
             for uri in self._uris:
                 self._listeners.append(listen(uri, self._identity))
         except BaseException:
@@ -163,7 +161,6 @@ class ControlServer:
             listener.shutdown()
         for acceptor in self._acceptors:
             acceptor.join()
-        self._undo_entry()
         for listener in self._listeners:
             listener.close()
         for operation in self._connections.close():
