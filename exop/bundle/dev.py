@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from exop.bundle.installed import BundleContext
     from exop.wiring import Plan
 
-#: Starts the bundles that a manifest requires; returns their packages by the names under which they are imported.
-Wire = Callable[[Manifest], Mapping[str, str]]
+#: Starts the bundles that a manifest requires; returns their manifests.
+Wire = Callable[[Manifest], Iterable[Manifest]]
 #: A definition of a folder: its module, and its name there; the empty name stands for all of the module.
 Definition: TypeAlias = tuple[str, str]
 #: Bound by imports that concern a whole module (of `__future__`, and of `*`), and used by all of its statements.
@@ -195,10 +195,10 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
     files = {str(path): (folder / path).read_bytes() for path in files_of(folder)}
     modules = {path: content for path, content in files.items() if path.endswith(".py")}
     manifest: Manifest | None = None
-    wires: Mapping[str, str] = {}
+    required: Iterable[Manifest] = ()
     if MANIFEST in files:
         manifest = checked_archive(files, str(folder)).manifest
-        name, package, wires = manifest.key, manifest.package, wire(manifest)
+        name, package, required = manifest.key, manifest.package, wire(manifest)
     elif "__init__.py" in files:
         name, package = folder.name, name_from(folder.name).replace("-", "_")
     else:
@@ -209,7 +209,7 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
     own = package_name(package, f"0+dev.{number}")
     here = Path.cwd().resolve()  # from there, too, the modules of the package may import each other
     place = ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name
-    aliases = {**dict.fromkeys((place, folder.name, package), own), **wires}
+    aliases = dict.fromkeys((place, folder.name, package), own) | {one.package: one.code_package for one in required}
     namespace = Namespace(own, Sources(folder, modules, digest), aliases)
     if before is not None:
         namespace.execute = reusing(before.namespace, namespace)

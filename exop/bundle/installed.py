@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -90,14 +90,14 @@ class Bundle:
     """One version of a bundle that is installed; it has `code` while it is started.
 
     Attributes:
-        wires: The keys of the bundles that its code imports from, by the names in its imports.
+        wires: The keys of the bundles that its code imports from.
         problem: Why it could not be started the last time.
     """
 
     archive: Archive
     folder: Path
     code: Code | None = None
-    wires: Mapping[str, str] = field(default_factory=dict)
+    wires: Sequence[str] = ()
     services: list[Registration] = field(default_factory=list)
     problem: str = ""
 
@@ -129,7 +129,7 @@ class Installed(dict[str, Bundle]):
 
     def importing(self, bundle: Bundle) -> list[Bundle]:
         """Those that are started and import from a bundle."""
-        return [one for one in self.started() if bundle.key in one.wires.values()]
+        return [one for one in self.started() if bundle.key in one.wires]
 
     def in_order_of_use(self) -> list[Bundle]:
         """The started ones, each after those that import from it."""

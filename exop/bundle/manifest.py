@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 import exop
 from exop.errors import BundleError, RegistryError, suggest
 from exop.model.properties import freeze
+from exop.model.values.classes import package_name
 from exop.model.values.depth import read_toml
 
 T = TypeVar("T")
@@ -77,6 +78,11 @@ class Manifest:
     def package(self) -> str:
         """The package name in imports of its modules, its own and those of other bundles."""
         return self.name.replace("-", "_")
+
+    @property
+    def code_package(self) -> str:
+        """The full name of the package of its modules."""
+        return package_name(self.package, str(self.version))
 
 
 def name_from(text: str) -> str:

@@ -12,7 +12,7 @@ import linecache
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import FileLoader, MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
@@ -27,7 +27,7 @@ from exop.errors import BundleBroken, BundleError, ExopError, RequirementMissing
 from exop.hooks import Plugins, hookimpl
 from exop.model.slets.slet import spec_of
 from exop.model.values import classes as named
-from exop.model.values.classes import ROOT, package_name
+from exop.model.values.classes import ROOT
 from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.channels.base import Channel
 from exop.safe_repr import RAISED, class_of, frames_of, message
@@ -249,22 +249,20 @@ def load_bundle(folder: Path, plugins: Plugins) -> str:
     others = [read_archive(archive_of(one), key).manifest for key, one in plugins.folders.items() if "@" in key]
     if lacking := missing_requirements(manifest, others):
         raise RequirementMissing(bundle=manifest.key, missing=lacking)
-    required = filter(None, (best(needed, others) for needed in manifest.bundles))
-    wires = {one.package: package_name(one.package, str(one.version)) for one in required}
-    code = load_code(archive, folder, wires)
+    code = load_code(archive, folder, filter(None, (best(needed, others) for needed in manifest.bundles)))
     weakref.finalize(plugins, unload, code.namespace)
     plugins.register(manifest.key, code)
     plugins.folders[manifest.key] = folder
     return manifest.key
 
 
-def load_code(archive: Archive, folder: Path, wires: Mapping[str, str]) -> Code:
-    """Import what a bundle offers; *wires* has the packages of other bundles that it imports, by their names there."""
+def load_code(archive: Archive, folder: Path, required: Iterable[Manifest]) -> Code:
+    """Import what a bundle offers; its modules may import from the *required* bundles."""
     manifest = archive.manifest
-    name = package_name(manifest.package, str(manifest.version))
     modules = {path: content for path, content in archive.files.items() if path.endswith(".py")}
     sources = Sources(folder, modules, archive.digest)
-    namespace = load(Namespace(name, sources, {manifest.package: name, **wires}), manifest.key)
+    aliases = {one.package: one.code_package for one in (manifest, *required)}
+    namespace = load(Namespace(manifest.code_package, sources, aliases), manifest.key)
     try:
         return load_offers(manifest, namespace)
     except BaseException:
