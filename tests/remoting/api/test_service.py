@@ -44,7 +44,7 @@ def test_it_is_bounded() -> None:
     numbers = []
     for _ in range(ENDED + 1):
         numbers.append(tasks.begin(lambda: 2))
-        tasks._futures.get(numbers[-1]).result(30)
+        tasks[numbers[-1]].result(30)
     with pytest.raises(PlanError):
         tasks.result(numbers[0])
     assert tasks.result(numbers[-1]) == 2
