@@ -14,7 +14,7 @@ from exop.bundle.installed import Bundle, BundleContext, Installed
 from exop.bundle.manifest import Manifest, best, missing_requirements
 from exop.bundle.modules import load_code, unload
 from exop.bundle.store import BundleStore, read_archive, started_bundles, stored_bundles
-from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
+from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing, UnknownName
 from exop.hosts.protocol.together import change_together
 from exop.logs import logger
 from exop.model.meshes.checks import sinks_that_refuse
@@ -248,7 +248,15 @@ class Bundles:
             yield
 
     def _find(self, name: str, *, started: bool = False, sole: bool = False) -> Bundle:
-        return self._known.find(name, self._context.name, started=started, sole=sole)
+        """The bundle called *name*: a version of it, or the highest one (of the started ones, if *started*)."""
+        if name in self._known:
+            return self._known[name]
+        versions = [one for one in self._known.in_order() if one.manifest.name == name]
+        fitting = (self._known.started(name) or versions) if started else versions
+        if not fitting or (len(fitting) > 1 and (started or sole)):
+            known = [one.key for one in fitting] or self._known
+            raise UnknownName(place=f"the platform {self._context.name!r}", kind="bundle", name=name, known=known)
+        return fitting[-1]
 
     def _start(self, one: Bundle, wanted: Collection[str] = (), above: tuple[str, ...] = ()) -> None:
         if one.code is not None:
