@@ -115,9 +115,9 @@ class Plugins:
             except RAISED as problem:  # the hooks of the other plugins are still called
                 self._trace(hook, implementation.plugin_name, problem, begin)
                 self.note(implementation.plugin_name, problem)
-                continue
-            self._trace(hook, implementation.plugin_name, answer, begin)
-            yield implementation.plugin_name, answer
+            else:
+                self._trace(hook, implementation.plugin_name, answer, begin)
+                yield implementation.plugin_name, answer
 
     def note(self, name: str, problem: BaseException) -> None:
         """Record that a plugin is broken, and log it."""
