@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from exop.bundle.manifest import MANIFEST, Manifest, name_from
-from exop.bundle.modules import Namespace, Sources, import_module, load, load_offers, place_of, unload
+from exop.bundle.modules import Namespace, import_module, load, load_offers, place_of, unload
 from exop.bundle.store import checked_archive
 from exop.errors import BundleBroken, BundleError, StaleMesh
 from exop.model.meshes.mesh import Mesh
@@ -126,7 +126,7 @@ def changed_between(old: Namespace, new: Namespace) -> set[Definition]:
 def _definitions(namespace: Namespace) -> Mapping[Definition, tuple[list[str], set[Definition]]]:
     """The definitions of a folder, each with the text of its statements and the definitions that these use."""
     found: defaultdict[Definition, tuple[list[str], set[Definition]]] = defaultdict(lambda: ([], set()))
-    for file, source in namespace.sources.files.items():
+    for file, source in namespace.files.items():
         place = file.removesuffix(".py").split("/")
         module = ".".join(place).removesuffix("__init__").rstrip(".")
         with suppress(SyntaxError, ValueError):  # it is reported when the module is imported
@@ -210,7 +210,7 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
     here = Path.cwd().resolve()  # from there, too, the modules of the package may import each other
     place = ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name
     aliases = dict.fromkeys((place, folder.name, package), own) | {one.package: one.code_package for one in required}
-    namespace = Namespace(own, Sources(folder, modules, digest), aliases)
+    namespace = Namespace(own, folder, modules, digest, aliases)
     if before is not None:
         namespace.execute = reusing(before.namespace, namespace)
     namespace = load(namespace, name)
@@ -218,7 +218,7 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
         plugin = load_offers(manifest, namespace) if manifest is not None else import_module(name, namespace, "")
         begin = f"{before.namespace.name if before is not None else own}."
         for module in [one.removeprefix(begin) for one in list(sys.modules) if one.startswith(begin)]:
-            if namespace.sources.find(module) is not None:  # a mistake in any module that was imported before counts
+            if namespace.find(module) is not None:  # a mistake in any module that was imported before counts
                 import_module(name, namespace, module)
     except BaseException:
         unload(namespace)
