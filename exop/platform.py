@@ -64,8 +64,6 @@ class Platform(Management[Plan]):
         StateError: the state directory cannot be used.
     """
 
-    _hosts: Federation
-
     def __init__(
         self,
         *,
@@ -90,7 +88,7 @@ class Platform(Management[Plan]):
         self._applications = Applications(self.name, self.catalog, self.wiring)
         parts = (self.name, self._applications, self.catalog, self._start_again)
         here = Fragments(*parts, links=lambda: (self._remoting or self.remoting).peers, read=self._read_mesh)
-        self._hosts = Federation(
+        self._hosts: Federation = Federation(
             here,
             archives=lambda bundle: self.bundles.archives(bundle),  # noqa: PLW0108 (there are no bundles so far)
             digest=lambda bundle: self.bundles.digest(bundle),  # noqa: PLW0108
@@ -231,11 +229,10 @@ class Platform(Management[Plan]):
         from exop.bundle.installed import BundleContext
 
         self._check_running()
-        services = (self.registry, self.catalog, self._applications, self._hosts, self._gather)
-        context = BundleContext(self.name, self.state, *services)
         with self._making:
             if self._bundles is None:
-                self._bundles = Bundles(context)
+                services = (self.registry, self.catalog, self._applications, self._hosts, self._gather)
+                self._bundles = Bundles(BundleContext(self.name, self.state, *services))
         return self._bundles
 
     @property
@@ -256,9 +253,8 @@ class Platform(Management[Plan]):
                 policy = None if self._policy is None else Policy(self._policy)
                 identity = None if self._identity is None else Identity(self._identity)
                 access = AccessControl(policy, identity, self._applications.history.refused)
-                listen, announced = self._listen, self._announce
                 self._remoting = made = RemotingService(
-                    self.name, self._operations, self.registry, access, listen=listen, announced=announced
+                    self.name, self._operations, self.registry, access, listen=self._listen, announced=self._announce
                 )
                 self.components.wires, self.components.call_peer = made.wires, made.call
                 made.start()

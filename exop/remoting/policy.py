@@ -46,7 +46,6 @@ _WATCH_INTERVAL: Final = 3.0
 _INTERVAL: Final = 1.0
 #: Characters of a name from a peer that a record contains.
 _SHOWN: Final = 100
-_FIELDS: Final = ("role", "read", "write")
 _PATTERNS: Final = 'give a list of APPLICATION/CHANNEL, such as ["traffic/*"]'
 
 
@@ -272,8 +271,8 @@ def read_policy(path: Path) -> dict[str, Rights]:
         for field, value in rights.items():
             place = f"{field!r} of the peer {peer!r}"
             dotted = isinstance(value, dict)
-            cure = f'quote a name with dots: [peers."{peer}.{field}"]' if dotted else f"known: {', '.join(_FIELDS)}"
-            check(field in _FIELDS, f"{place} is unknown", cure, peer, field)
+            cure = f'quote a name with dots: [peers."{peer}.{field}"]' if dotted else f"known: {', '.join(Rights._fields)}"
+            check(field in Rights._fields, f"{place} is unknown", cure, peer, field)
             if field == "role":
                 check(value in ROLES, f"{place} is {value!r}", f"take {', '.join(ROLES)}", peer, field)
                 continue

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 #: A message to a slet that repeats the calls of another one.
 What: TypeAlias = Literal["begin", "feed", "state", "end"]
-#: Seconds for which `discover` listens.
-LISTEN: Final = 3.0
 #: Bytes of a request with a topology, also of a message about a plan, with that of a fragment.
 TOPOLOGY: Final = MIB
 
@@ -86,7 +84,7 @@ class Hosting:
         store.remember_peer(name, None)
 
     @operation(patience=LONG, long=True)
-    def discover(self, seconds: float = LISTEN) -> list[dict[str, Any]]:
+    def discover(self, seconds: float = 3.0) -> list[dict[str, Any]]:
         """Listen for *seconds*, and return the platforms that announce themselves on the local network.
 
         Each has a name, an address and a state: `peer`, `usable` or `unusable`, the last one with the reason.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Above = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
-_NONE: Any = msgspec.field(default_factory=dict)
 #: The size of one chunk, and of the largest value that travels in chunks, in bytes.
 CHUNK: Final = 2 * MIB
 LARGEST: Final = 64 * MIB
@@ -83,7 +82,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     toml: str
     revision: int | None = 0
-    marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = _NONE
+    marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = {}
     folder: str = ""
     slets: list[str] = []
 
@@ -218,7 +217,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     items: Annotated[int, msgspec.Meta(ge=1)] | None = None
     seconds: Above | None = None
     slower: Above = 2.0
-    divert: Annotated[Mapping[str, bool | int | float | str | None], msgspec.Meta(max_length=200)] = _NONE
+    divert: Annotated[Mapping[str, bool | int | float | str | None], msgspec.Meta(max_length=200)] = {}
     copy: bool = True
     allow_no_output: bool = False
     keep: Above | None = None

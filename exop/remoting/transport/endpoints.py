@@ -74,10 +74,11 @@ class Endpoint:
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
+            if not host or port is None or parts.path:
+                raise ValueError("host and port are not given")
         except ValueError as problem:
-            raise _no_address(text, str(problem)) from None
-        if not host or port is None or parts.path:
-            raise _no_address(text, "host and port are not given")
+            cure = "write tcp://127.0.0.1:PORT or tls://HOST:PORT"
+            raise AddressUnusable(address=text, problem=str(problem), cure=cure) from None
         if scheme == "tcp" and not _is_loopback(host):
             cure = "use tls:// with certificates (`exop certs`), or the host 127.0.0.1"
             raise AddressUnusable(address=text, problem="without TLS, only loopback addresses are used", cure=cure)
@@ -277,7 +278,3 @@ def _needed(identity: Identity | None, endpoint: Endpoint) -> Identity:
         cure = "give the folder of the certificates (--identity), which `exop certs` makes"
         raise AddressUnusable(address=str(endpoint), problem="TLS needs certificates", cure=cure)
     return identity
-
-
-def _no_address(text: str, problem: str) -> AddressUnusable:
-    return AddressUnusable(address=text, problem=problem, cure="write tcp://127.0.0.1:PORT or tls://HOST:PORT")

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]
 
 _log = logging.getLogger("exop.remoting")
-_RETRY_AFTER = 0.1
 
 
 def owner_is_admin(peer: Peer) -> Role | None:
@@ -214,7 +213,7 @@ class ControlServer:
                 sock = listener.accept()
             except OSError as problem:
                 # A lack of descriptors or memory passes; the wait prevents a busy loop.
-                if not self._connections.closing.wait(_RETRY_AFTER):
+                if not self._connections.closing.wait(0.1):
                     _log.warning("the control server cannot accept a connection: %s", problem.strerror)
                 continue
             try:
