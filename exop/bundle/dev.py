@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -46,6 +46,8 @@ Build: TypeAlias = "Callable[[Generation], Mesh]"
 _TRIES: Final = 3
 _SUFFIXES: Final = (".py", ".toml")
 _UNSET: Final = object()
+#: The numbers of the generations of this process: no two have modules of one name.
+_numbers = count(1)
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class Generation:
     plugin: Any
 
 
-def load_generation(folder: Path, number: int, before: Generation | None, wire: Wire) -> Generation:
+def load_generation(folder: Path, before: Generation | None, wire: Wire) -> Generation:
     """Import a folder; definitions that have not changed since *before* are taken over from it."""
     files = {str(path): (folder / path).read_bytes() for path in files_of(folder)}
     modules = {path: content for path, content in files.items() if path.endswith(".py")}
@@ -205,12 +207,11 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
         problem = f"cannot be developed: {folder} has neither a {MANIFEST} nor an __init__.py"
         cure = "make it a package with a @hookimpl register_builders(), or `exop bundle new`"
         raise BundleError(bundle=folder.name, problem=problem, cure=cure)
-    digest = sha256(repr(sorted(modules.items())).encode()).hexdigest()
-    own = package_name(package, f"0+dev.{number}")
+    own = package_name(package, f"0+dev.{next(_numbers)}")
     here = Path.cwd().resolve()  # from there, too, the modules of the package may import each other
     place = ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name
     aliases = dict.fromkeys((place, folder.name, package), own) | {one.package: one.code_package for one in required}
-    namespace = Namespace(own, folder, modules, digest, aliases)
+    namespace = Namespace(own, folder, modules, "", aliases)
     if before is not None:
         namespace.execute = reusing(before.namespace, namespace)
     namespace = load(namespace, name)
@@ -248,7 +249,6 @@ class Development:
         self._folder = folder.resolve()
         self._build = build
         self._built: Mesh | None = None
-        self._number = 0
 
     @property
     def application(self) -> str:
@@ -260,10 +260,9 @@ class Development:
 
         Problems are returned, never raised: the application runs on, and the next save is tried again.
         """
-        self._number += 1
         before, made = self._loaded[-1] if self._loaded else None, None
         try:
-            made = load_generation(self._folder, self._number, before, self._wire)
+            made = load_generation(self._folder, before, self._wire)
             self._offer(made)
             mesh = self._build(made)
             outcome = self._apply(mesh)
@@ -286,10 +285,9 @@ class Development:
     def _offer(self, generation: Generation | None) -> None:
         """Register the slets of one generation under the plugin name of the folder, in place of those before."""
         plugins = self._context.catalog.plugins
-        if self._offered:
-            plugins.unregister(self._offered)
-            self._offered = ""
-            self._context.gather()  # the old slets must be forgotten before others get their names
+        plugins.unregister(self._offered)
+        self._offered = ""
+        self._context.gather()  # the old slets must be forgotten before others get their names
         if generation is None:
             return
         plugins.register(generation.name, generation.plugin)
@@ -321,11 +319,9 @@ class Development:
         for name in nodes.keys() & built.keys() & running.nodes.keys():
             was, now, node = built[name], running.nodes[name], nodes[name]
             before, current, edited = was.set_settings(), now.set_settings(), node.set_settings()
-            known = {}
-            for key in node.slet.settings:
-                wins = current if edited.get(key, _UNSET) == before.get(key, _UNSET) else edited
-                if key in wins:
-                    known[key] = wins[key]
+            kept = {key for key in node.slet.settings if edited.get(key, _UNSET) == before.get(key, _UNSET)}
+            known = {key: value for key, value in edited.items() if key not in kept}
+            known |= {key: value for key, value in current.items() if key in kept}
             complete = node.slet.configured(name, known)
             host = now.host if node.host == was.host else node.host
             nodes[name] = dataclasses.replace(
