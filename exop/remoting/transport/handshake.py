@@ -145,13 +145,13 @@ def accept(channel: BoundedChannel, welcome: Welcome, objection: Callable[[Hello
     except BadMessage:
         raise PeerRefused("no hello") from None
     if hello.protocol != PROTOCOL:
-        channel.send_greeting(encode_message(Declined("another protocol", exop=__version__)), deadline)
+        channel.write(encode_message(Declined("another protocol", exop=__version__)), deadline)
         theirs = f"exop {clean(hello.exop[:_SHOWN])} with protocol {hello.protocol}"
         raise PeerRefused(f"it is {theirs}, and this platform is exop {__version__} with protocol {PROTOCOL}")
     if problem := objection(hello):
-        channel.send_greeting(encode_message(Declined(problem)), deadline)
+        channel.write(encode_message(Declined(problem)), deadline)
         raise PeerRefused(problem)
-    channel.send_greeting(encode_message(msgspec.structs.replace(welcome, kind=hello.kind)), deadline)
+    channel.write(encode_message(msgspec.structs.replace(welcome, kind=hello.kind)), deadline)
     return hello
 
 
@@ -196,7 +196,7 @@ def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello) 
     """The dialler's side of the greeting."""
     try:
         try:
-            channel.send_greeting(encode_message(hello), deadline)
+            channel.write(encode_message(hello), deadline)
         except EOFError as problem:
             # It may have declined before it read anything; the answer can still be read then.
             if isinstance(problem, TooLate):

@@ -96,7 +96,7 @@ class Sessions:
         """Tell a peer that it is not served, without waiting for anything that it might send, and close."""
         with closing(self._channel(sock)) as channel, suppress(EOFError):
             # A fresh socket has room for one small message, so this does not wait.
-            channel.send_greeting(encode_message(handshake.Declined(problem)), time.monotonic())
+            channel.write(encode_message(handshake.Declined(problem)), time.monotonic())
 
     @contextmanager
     def _bounded(self, sock: socket.socket, connection: Connection) -> Iterator[BoundedChannel]:
