@@ -140,7 +140,12 @@ class Platform(Management[Plan]):
             stored = [one for one in stored if one.name not in kept]
             self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in stored})
             if self._control:  # before the applications start: clients can see the progress
-                self._serve()
+                # Imported lazily: only platforms with a control connection need the server.
+                from exop.remoting import ControlServer
+
+                address = self.state / "control.sock" if self.state is not None else None
+                self._server = ControlServer(self._operations, address, name=self.name)
+                self._server.start()
             self._link(store.peers() if store is not None else {})
             if self._hosts.exchange.machines:  # when the peers are known: its fragments are connected to them
                 self._hosts.exchange.start()
@@ -359,12 +364,11 @@ class Platform(Management[Plan]):
 
     def _load_plugins(self, store: Store) -> None:
         for name, folder in store.plugins().items():
+            self.plugins.broken.pop(name, None)
             try:
                 self.load(folder)
             except PluginError as problem:
                 self.plugins.broken[name] = problem
-            else:
-                self.plugins.broken.pop(name, None)
 
     def _restart_or_note(self, stored: StoredApplication) -> None:
         """Restart an application. If its code raises an exception, record the exception and return."""
@@ -423,14 +427,6 @@ class Platform(Management[Plan]):
             if not needed:
                 raise
             raise StateError(f"{problem}; its code could not be loaded: {'; '.join(needed)}") from problem
-
-    def _serve(self) -> None:
-        # Imported lazily: only platforms with a control connection need the server.
-        from exop.remoting import ControlServer
-
-        address = self.state / "control.sock" if self.state is not None else None
-        self._server = ControlServer(self._operations, address, name=self.name)
-        self._server.start()
 
     def _operations(self) -> Mapping[str, Operation]:
         # Declaring the request types takes 20 ms, so this is done for the first peer, not at the start.
