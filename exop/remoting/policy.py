@@ -53,8 +53,8 @@ class Rights(NamedTuple):
     """The rights of one peer; a pattern is a pair of expressions for application and channel."""
 
     role: Role | None = None
-    read: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()
+    read: Sequence[str] = ()
+    write: Sequence[str] = ()
 
     def allow(self, access: Access, application: str, channel: str) -> bool:
         """Whether the peer may read or write a channel."""
@@ -271,7 +271,7 @@ def read_policy(path: Path) -> dict[str, Rights]:
         for field, value in rights.items():
             place = f"{field!r} of the peer {peer!r}"
             dotted = isinstance(value, dict)
-            cure = f'quote a name with dots: [peers."{peer}.{field}"]' if dotted else f"known: {', '.join(Rights._fields)}"
+            cure = f'quote a name with dots: [peers."{peer}.{field}"]' if dotted else "known: role, read, write"
             check(field in Rights._fields, f"{place} is unknown", cure, peer, field)
             if field == "role":
                 check(value in ROLES, f"{place} is {value!r}", f"take {', '.join(ROLES)}", peer, field)
@@ -280,10 +280,7 @@ def read_policy(path: Path) -> dict[str, Rights]:
             for one in value:
                 valid = isinstance(one, str) and all(one.partition("/"))
                 check(valid, f"{place} contains {one!r}", _PATTERNS, peer, field, str(one))
-    return {
-        peer: Rights(rights.get("role"), tuple(rights.get("read", ())), tuple(rights.get("write", ())))
-        for peer, rights in peers.items()
-    }
+    return {peer: Rights(**rights) for peer, rights in peers.items()}
 
 
 def _line(text: str, words: tuple[str, ...]) -> int:

@@ -227,7 +227,7 @@ def edited(tmp_path: Path) -> Iterator[Load]:
     def load_next(main: str = FIRST, helpers: str = SCALE) -> ModuleType:
         files = {"main.py": main.encode(), "helpers.py": helpers.encode()}
         name = f"exop_bundles.a_v{len(made)}"
-        namespace = Namespace(name, Sources(tmp_path, files, name), {"a": name})
+        namespace = Namespace(name, tmp_path, files, name, {"a": name})
         if made:
             namespace.execute = reusing(made[-1], namespace)
         made.append(load(namespace, "a"))

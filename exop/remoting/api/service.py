@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooEarly
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 

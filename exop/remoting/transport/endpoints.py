@@ -92,16 +92,11 @@ class TcpListener(Listener):
         try:
             family = socket.AF_INET6 if ":" in endpoint.place else socket.AF_INET
             sock = socket.create_server((endpoint.place, endpoint.port), family=family, backlog=sockets.BACKLOG)
+            set_options(sock)  # accepted sockets inherit them
         except OSError as problem:
             reason = problem.strerror or str(problem)
             raise AddressUnusable(address=str(endpoint), problem=reason, cure="take another host or port") from None
         super().__init__(str(replace(endpoint, port=sock.getsockname()[1])), sock)
-
-    def accept(self) -> socket.socket:
-        """Wait for the next connection."""
-        sock = super().accept()
-        set_options(sock)
-        return sock
 
     def identify(self, sock: socket.socket, deadline: float) -> tuple[socket.socket, Peer]:
         """Identify the user at the other end."""
