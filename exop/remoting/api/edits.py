@@ -59,15 +59,12 @@ class Configure(Edit, frozen=True, tag="configure"):
         """The mesh with the new settings."""
         _check_no_marks(self.settings)
         if self.node not in mesh.nodes and self.node in mesh.channels:
-            return self._on_channel(mesh, known)
+            channel = mesh.channels[self.node]
+            complete = channel_settings(known.kinds[channel.kind], channel.with_settings(self.settings))
+            given = {name: complete[name] for name in self.settings}
+            return mesh.configure_channel(channel.name, when=self.when, close_windows=self.close_windows, **given)
         with _listing_settings(mesh.node(self.node).slet):
             return mesh.configure(self.node, when=self.when, close_windows=self.close_windows, **self.settings)
-
-    def _on_channel(self, mesh: Mesh, known: Catalog) -> Mesh:
-        channel = mesh.channel(self.node)
-        complete = channel_settings(known.kinds[channel.kind], channel.with_settings(self.settings))
-        given = {name: complete[name] for name in self.settings}
-        return mesh.configure_channel(channel.name, when=self.when, close_windows=self.close_windows, **given)
 
 
 class Suspend(Edit, frozen=True, tag="suspend"):
