@@ -21,8 +21,6 @@ from exop.hooks import specs
 from exop.logs import logger
 from exop.safe_repr import RAISED, error_text, safe_repr
 
-GROUP = "exop"
-
 
 @dataclass
 class Plugins:
@@ -43,7 +41,7 @@ class Plugins:
 
     def discover(self) -> None:
         """Load every installed distribution that has an entry point in the group `exop`."""
-        for entry in entry_points(group=GROUP):
+        for entry in entry_points(group="exop"):
             if (known := self._entries.get(entry.name)) is None:
                 self._entries[entry.name] = entry
                 try:
