@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as TooEarly
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -94,24 +93,12 @@ class Tasks(Numbered[Future[Any]]):
         def run() -> None:
             try:
                 future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 (it is raised by `result`)
+            except BaseException as error:  # noqa: BLE001 (it is raised where the result is fetched)
                 future.set_exception(error)
 
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
         return number
-
-    def ended(self, number: str, patience: float = PATIENCE) -> bool:
-        """Return whether a task ends in time."""
-        try:
-            self[number].exception(patience)
-        except TooEarly:
-            return False
-        return True
-
-    def result(self, number: str) -> Any:
-        """Return the result of a task that has ended, once."""
-        return self.take(number).result()
 
 
 class ServicesRequest(PageRequest, frozen=True, kw_only=True):
@@ -215,9 +202,11 @@ class ManagementService:
         return self._outcome(self._readings if number in self._readings else self._tasks, number)
 
     def _outcome(self, tasks: Tasks, number: str) -> wire.Begun[Any]:
-        if not tasks.ended(number):
+        try:
+            tasks[number].exception(PATIENCE)
+        except TimeoutError:
             return wire.Begun(number)
-        return wire.Begun(number, ended=True, result=tasks.result(number))
+        return wire.Begun(number, ended=True, result=tasks.take(number).result())
 
     @operation(role="observe")
     def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Proto
 
 import msgspec
 
-from exop.errors import MessageTooLarge, PlanError, SettingError, UnknownName
+from exop.errors import PlanError, SettingError, UnknownName
 from exop.model.meshes.checks import resolved, with_full_paths
 from exop.model.meshes.diff import marked, marks_of
 from exop.model.meshes.mesh import Mesh
@@ -18,7 +18,7 @@ from exop.model.meshes.shadow import Shadow, as_shadow
 from exop.model.slets.stored_memento import dump_memento, import_memento
 from exop.model.types.conversion import to_toml_value
 from exop.remoting.api.edits import AnyEdit
-from exop.remoting.transport.limits import KIB, MIB
+from exop.remoting.transport.limits import KIB, MIB, check_length
 from exop.runtime.catalog import Catalog, known_slets
 
 if TYPE_CHECKING:
@@ -47,9 +47,8 @@ Blob: TypeAlias = bytes | Chunked
 
 def check_size(size: int) -> None:
     """Raise `MessageTooLarge` if so many bytes cannot be sent."""
-    if size > LARGEST:
-        cure = "take it in the platform's own process, by platform.memento(application, node)"
-        raise MessageTooLarge(what="the memento", size=size, limit=LARGEST, cure=cure)
+    cure = "take it in the platform's own process, by platform.memento(application, node)"
+    check_length("the memento", size, LARGEST, cure)
 
 
 class MeshSource(Protocol):
