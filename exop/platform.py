@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName
+from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName, entry
 from exop.hooks import Plugins
 from exop.hosts.federation import Federation
 from exop.hosts.fragment import Fragments
@@ -279,9 +279,8 @@ class Platform(Management[Plan]):
         """Start an application that failed to restart when the platform was started."""
         with self._restarting:
             store = self._applications.store
-            if store is None or application not in self.failed_to_restart:
-                place, known = f"the platform {self.name!r}", self.failed_to_restart
-                raise UnknownName(place=place, kind="application that is down", name=application, known=known)
+            entry(f"the platform {self.name!r}", "application that is down", self.failed_to_restart, application)
+            assert store is not None  # it has those that are down
             self._load_plugins(store)
             stored = {one.name: one for one in store.applications()}
             self._hosts.restore(application)
