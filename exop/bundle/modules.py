@@ -103,20 +103,16 @@ class Namespace:
 
     def _head(self, name: str, found: ModuleType) -> ModuleType:
         """The module `a` that `import a.b` binds; if it belongs to no bundle, a copy of it with the bundle's `b`."""
-        head, _, rest = name.partition(".")
-        own = self.resolve(head)
-        if own is not None or not rest:
-            return sys.modules[own] if own else found
-        made = ModuleType(head)
-        made.__dict__.update(vars(sys.modules[head]) if head in sys.modules else {})
-        *between, last = rest.split(".")
-        place = made
-        for one in between:
-            inner = ModuleType(f"{place.__name__}.{one}")
-            setattr(place, one, inner)
-            place = inner
-        setattr(place, last, found)
-        return made
+        head, *inner = name.split(".")
+        if (own := self.resolve(head)) is not None:
+            return sys.modules[own]
+        while inner:
+            outer = ModuleType(".".join([head, *inner[:-1]]))
+            if len(inner) == 1 and head in sys.modules:
+                outer.__dict__.update(vars(sys.modules[head]))
+            setattr(outer, inner.pop(), found)
+            found = outer
+        return found
 
 
 class _Loader(FileLoader, SourceLoader):  # type: ignore[misc]  # as the standard library does
