@@ -141,9 +141,9 @@ class Platform(Management[Plan]):
             self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in stored})
             if self._control:  # before the applications start: clients can see the progress
                 # Imported lazily: only platforms with a control connection need the server.
-                from exop.remoting import ControlServer
+                from exop.remoting import ControlServer, control_address
 
-                address = self.state / "control.sock" if self.state is not None else None
+                address = control_address(self.state) if self.state is not None else None
                 self._server = ControlServer(self._operations, address, name=self.name)
                 self._server.start()
             self._link(store.peers() if store is not None else {})

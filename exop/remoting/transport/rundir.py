@@ -19,8 +19,6 @@ from typing import TypeVar
 from exop.errors import AddressInUse, AddressUnusable, RemotingError
 from exop.remoting.transport.sockets import UnixListener, holder, listen, locked, unusable
 
-SOCKET_NAME = "control.sock"
-
 T = TypeVar("T")
 #: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
 _PATIENCE = 5.0
@@ -59,7 +57,7 @@ def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
 
 def control_address(state: Path) -> Path:
     """Return the address at which the platform with the state directory *state* listens."""
-    return state.absolute() / SOCKET_NAME
+    return state.absolute() / "control.sock"
 
 
 def socket_path(address: str | Path) -> Path:
