@@ -21,6 +21,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -195,12 +196,9 @@ def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:
 def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello) -> Welcome:
     """The dialler's side of the greeting."""
     try:
-        try:
+        # It may have declined before it read anything; the answer can still be read then.
+        with suppress(EOFError):
             channel.write(encode_message(hello), deadline)
-        except EOFError as problem:
-            # It may have declined before it read anything; the answer can still be read then.
-            if isinstance(problem, TooLate):
-                raise
         answer = decode_message(channel.receive_greeting(deadline), Welcome | Declined)  # type: ignore[arg-type]
     except (BadMessage, FrameRefused):
         raise _mismatch(address, "something else", "no known release") from None
