@@ -343,11 +343,10 @@ class WatchedFolder:
 
     def changed(self) -> bool:
         """Poll; whether there is a change, and nothing has changed since the last poll."""
-        now = self._files()
-        settled, self._last = now == self._last, now
-        if not settled or now == self._reported:
+        before, self._last = self._last, self._files()
+        if self._last != before or self._last == self._reported:
             return False
-        self._reported = now
+        self._reported = self._last
         return True
 
     def _files(self) -> tuple[object, ...]:

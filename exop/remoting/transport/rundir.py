@@ -68,12 +68,9 @@ def socket_path(address: str | Path) -> Path:
 
 def run_directory() -> Path:
     """The run directory of this user; it is made if it is missing."""
-    owner = os.geteuid()
-    given, own = os.environ.get("XDG_RUNTIME_DIR", ""), False
+    given, owner = os.environ.get("XDG_RUNTIME_DIR", ""), os.geteuid()
     # After su or sudo, the variable may still name the directory of the other user.
-    with suppress(OSError):
-        own = bool(given) and Path(given).stat().st_uid == owner
-    if own:
+    if os.path.isdir(given) and os.stat(given).st_uid == owner:
         return private_directory(Path(given) / "exop")
     return private_directory(Path(os.environ.get("TMPDIR") or "/tmp") / f"exop-{owner}")
 
