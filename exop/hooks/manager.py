@@ -42,8 +42,7 @@ class Plugins:
     def discover(self) -> None:
         """Load every installed distribution that has an entry point in the group `exop`."""
         for entry in entry_points(group="exop"):
-            if (known := self._entries.get(entry.name)) is None:
-                self._entries[entry.name] = entry
+            if (known := self._entries.setdefault(entry.name, entry)) is entry:
                 try:
                     if not self._manager.has_plugin(entry.name):
                         self.register(entry.name, entry.load())

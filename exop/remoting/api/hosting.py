@@ -127,8 +127,7 @@ class Hosting:
             found = deployment.channels.get(channel) or leaving.get(channel)
         access = "write" if found is not None and changes_content(type(found), method) else "read"
         # Before it learns which applications and channels there are, a peer needs the right to this one.
-        certified = peer if peer is not None and peer.certificate is not None else None
-        if certified and not self.remoting.access.may(certified, access, f"{application}/{channel}"):
+        if peer and peer.certificate and not self.remoting.access.may(peer, access, f"{application}/{channel}"):
             problem = f"the policy does not permit this peer to {access} the channel {application}/{channel}"
             raise PeerRefused(address=self.name, problem=problem)
         deployment = self._applications.get(application)

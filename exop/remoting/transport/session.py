@@ -66,8 +66,7 @@ class Sessions:
     @operation(role=None)
     def data_ticket(self) -> str:
         """Return a ticket for one data connection of the calling platform."""
-        peer = PEER.get()
-        return self._tickets.issue(peer.name if peer is not None else "")
+        return self._tickets.issue((PEER.get() or Peer()).name)
 
     def serve(self, sock: socket.socket, connection: Connection, deadline: float) -> None:
         """Serve an accepted connection until its peer goes, or breaks a bound."""
