@@ -18,8 +18,7 @@ from exop.model.slets.spec import DEAD, Policy, SletSpec
 from exop.pictures.notebook import picture_of, size
 from exop.runtime.catalog import Catalog, known_slets
 from exop.runtime.channels import BUILT_IN, REMOTE
-from exop.runtime.channels.base import channel_settings
-from exop.runtime.component_manager import make_channel
+from exop.runtime.component_manager import converted
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins
@@ -130,12 +129,8 @@ class Application:
         """
         if name in self._mesh.channels:
             raise MeshError(f"{self.name} has a channel {name!r} already; choose another name")
-        kinds = self._known_kinds(kind)
-        spec = ChannelSpec(name, kind, settings)
-        make_channel(kinds, spec)
-        complete = channel_settings(kinds[kind], spec)
-        asked = {setting: complete[setting] for setting in settings}
-        spec = ChannelSpec(name, kind, asked, host=host or self._host, connector=connector or {})
+        given = ChannelSpec(name, kind, settings, host=host or self._host, connector=connector or {})
+        spec = converted(self._known_kinds(kind), given)
         self._draft.mesh = replace(self._mesh, channels={**self._mesh.channels, name: spec})
         return ChannelRef(self.name, name)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName
+from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName, entry
 from exop.hooks import Plugins
 from exop.hosts.federation import Federation
 from exop.hosts.fragment import Fragments
@@ -64,8 +64,6 @@ class Platform(Management[Plan]):
         StateError: the state directory cannot be used.
     """
 
-    _hosts: Federation
-
     def __init__(
         self,
         *,
@@ -90,7 +88,7 @@ class Platform(Management[Plan]):
         self._applications = Applications(self.name, self.catalog, self.wiring)
         parts = (self.name, self._applications, self.catalog, self._start_again)
         here = Fragments(*parts, links=lambda: (self._remoting or self.remoting).peers, read=self._read_mesh)
-        self._hosts = Federation(
+        self._hosts: Federation = Federation(
             here,
             archives=lambda bundle: self.bundles.archives(bundle),  # noqa: PLW0108 (there are no bundles so far)
             digest=lambda bundle: self.bundles.digest(bundle),  # noqa: PLW0108
@@ -142,7 +140,12 @@ class Platform(Management[Plan]):
             stored = [one for one in stored if one.name not in kept]
             self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in stored})
             if self._control:  # before the applications start: clients can see the progress
-                self._serve()
+                # Imported lazily: only platforms with a control connection need the server.
+                from exop.remoting import ControlServer, control_address
+
+                address = control_address(self.state) if self.state is not None else None
+                self._server = ControlServer(self._operations, address, name=self.name)
+                self._server.start()
             self._link(store.peers() if store is not None else {})
             if self._hosts.exchange.machines:  # when the peers are known: its fragments are connected to them
                 self._hosts.exchange.start()
@@ -230,11 +233,10 @@ class Platform(Management[Plan]):
         from exop.bundle.installed import BundleContext
 
         self._check_running()
-        services = (self.registry, self.catalog, self._applications, self._hosts, self._gather)
-        context = BundleContext(self.name, self.state, *services)
         with self._making:
             if self._bundles is None:
-                self._bundles = Bundles(context)
+                services = (self.registry, self.catalog, self._applications, self._hosts, self._gather)
+                self._bundles = Bundles(BundleContext(self.name, self.state, *services))
         return self._bundles
 
     @property
@@ -255,9 +257,8 @@ class Platform(Management[Plan]):
                 policy = None if self._policy is None else Policy(self._policy)
                 identity = None if self._identity is None else Identity(self._identity)
                 access = AccessControl(policy, identity, self._applications.history.refused)
-                listen, announced = self._listen, self._announce
                 self._remoting = made = RemotingService(
-                    self.name, self._operations, self.registry, access, listen=listen, announced=announced
+                    self.name, self._operations, self.registry, access, listen=self._listen, announced=self._announce
                 )
                 self.components.wires, self.components.call_peer = made.wires, made.call
                 made.start()
@@ -277,9 +278,8 @@ class Platform(Management[Plan]):
         """Start an application that failed to restart when the platform was started."""
         with self._restarting:
             store = self._applications.store
-            if store is None or application not in self.failed_to_restart:
-                place, known = f"the platform {self.name!r}", self.failed_to_restart
-                raise UnknownName(place=place, kind="application that is down", name=application, known=known)
+            entry(f"the platform {self.name!r}", "application that is down", self.failed_to_restart, application)
+            assert store is not None  # it has those that are down
             self._load_plugins(store)
             stored = {one.name: one for one in store.applications()}
             self._hosts.restore(application)
@@ -362,12 +362,11 @@ class Platform(Management[Plan]):
 
     def _load_plugins(self, store: Store) -> None:
         for name, folder in store.plugins().items():
+            self.plugins.broken.pop(name, None)
             try:
                 self.load(folder)
             except PluginError as problem:
                 self.plugins.broken[name] = problem
-            else:
-                self.plugins.broken.pop(name, None)
 
     def _restart_or_note(self, stored: StoredApplication) -> None:
         """Restart an application. If its code raises an exception, record the exception and return."""
@@ -426,14 +425,6 @@ class Platform(Management[Plan]):
             if not needed:
                 raise
             raise StateError(f"{problem}; its code could not be loaded: {'; '.join(needed)}") from problem
-
-    def _serve(self) -> None:
-        # Imported lazily: only platforms with a control connection need the server.
-        from exop.remoting import ControlServer
-
-        address = self.state / "control.sock" if self.state is not None else None
-        self._server = ControlServer(self._operations, address, name=self.name)
-        self._server.start()
 
     def _operations(self) -> Mapping[str, Operation]:
         # Declaring the request types takes 20 ms, so this is done for the first peer, not at the start.

@@ -14,7 +14,7 @@ from exop.bundle.installed import Bundle, BundleContext, Installed
 from exop.bundle.manifest import Manifest, best, missing_requirements
 from exop.bundle.modules import load_code, unload
 from exop.bundle.store import BundleStore, read_archive, started_bundles, stored_bundles
-from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
+from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing, UnknownName
 from exop.hosts.protocol.together import change_together
 from exop.logs import logger
 from exop.model.meshes.checks import sinks_that_refuse
@@ -92,7 +92,7 @@ class Bundles:
         with self._recorded("start", name):
             one = self._find(name)
             try:
-                self._start(one, {}, ())
+                self._start(one)
             except BundleError as problem:
                 one.problem = str(problem)
                 raise
@@ -159,7 +159,7 @@ class Bundles:
             self.install_archive(data, name)
             new = self._known[manifest.key]
             try:
-                self._start(new, {}, ())
+                self._start(new)
                 plans, elsewhere = _plans(self._context, [one.key for one in old], new.key, application, bounds)
                 warnings = [one for plan in plans for one in sinks_that_refuse(plan.after)]
                 change_together(self._context.applications, plans)
@@ -192,12 +192,7 @@ class Bundles:
 
     def develop(self, folder: str | os.PathLike[str], build: Build) -> Development:
         """Run the application of a folder that is being edited (`exop dev`); *build* returns its mesh."""
-
-        def wire(manifest: Manifest) -> Mapping[str, str]:
-            with self._lock:
-                return self._wired(manifest, {}, ())[1]
-
-        return Development(self._context, Path(folder), build, wire)
+        return Development(self._context, Path(folder), build, self._wired)
 
     def archives(self, name: str, /) -> dict[str, bytes]:
         """Return the archives of a bundle, `name@version`, and before it those from which its code imports, by name.
@@ -206,7 +201,7 @@ class Bundles:
         """
         found: dict[str, bytes] = {}
         if (one := self._known.get(name)) is not None:
-            for wired in one.wires.values():
+            for wired in one.wires:
                 found |= self.archives(wired)
             found[name] = archive_of(one.folder)
         return found
@@ -232,7 +227,7 @@ class Bundles:
         for key, wires in started_bundles(self._store.folder).items():
             try:
                 with self._lock:
-                    self._start(self._find(key), {wire.partition("@")[0]: wire for wire in wires}, ())
+                    self._start(self._find(key), wires)
             except ExopError as problem:
                 if key in self._known:
                     self._known[key].problem = str(problem)
@@ -253,19 +248,28 @@ class Bundles:
             yield
 
     def _find(self, name: str, *, started: bool = False, sole: bool = False) -> Bundle:
-        return self._known.find(name, self._context.name, started=started, sole=sole)
+        """The bundle called *name*: a version of it, or the highest one (of the started ones, if *started*)."""
+        if name in self._known:
+            return self._known[name]
+        versions = [one for one in self._known.in_order() if one.manifest.name == name]
+        fitting = (self._known.started(name) or versions) if started else versions
+        if not fitting or (len(fitting) > 1 and (started or sole)):
+            known = [one.key for one in fitting] or self._known
+            raise UnknownName(place=f"the platform {self._context.name!r}", kind="bundle", name=name, known=known)
+        return fitting[-1]
 
-    def _start(self, one: Bundle, wanted: Mapping[str, str], above: tuple[str, ...]) -> None:
+    def _start(self, one: Bundle, wanted: Collection[str] = (), above: tuple[str, ...] = ()) -> None:
         if one.code is not None:
             return
         if one.key in above:
             problem = f"requires itself: {' → '.join([*above, one.key])}"
             raise BundleError(bundle=one.key, problem=problem, cure="take one of the requirements out")
-        wires, packages = self._wired(one.manifest, wanted, above)
+        required = self._wired(one.manifest, wanted, above)
         if one.key in (plugins := self._context.catalog.plugins).folders:
             plugins.unregister(one.key)  # a command has loaded the folder to build a mesh
             self._context.gather()
-        one.code, one.wires, one.problem = load_code(one.archive, one.folder, packages), wires, ""
+        one.code, one.problem = load_code(one.archive, one.folder, required), ""
+        one.wires = [other.key for other in required]
         try:
             self._context.catalog.plugins.register(one.key, one.code)
             self._context.gather()
@@ -279,23 +283,21 @@ class Bundles:
             raise
 
     def _wired(
-        self, manifest: Manifest, wanted: Mapping[str, str], above: tuple[str, ...]
-    ) -> tuple[dict[str, str], dict[str, str]]:
-        """Start the bundles that a bundle requires; return their keys and packages, by the names in its imports."""
-        if lacking := missing_requirements(manifest, self._known.manifests()):
-            raise RequirementMissing(bundle=manifest.key, missing=lacking)
-        wires, packages = {}, {}
-        for needed in manifest.bundles:  # from the wanted ones, else from started ones, else the highest version
-            before = self._known.get(wanted.get(needed.name, ""))
-            running = [other.manifest for other in self._known.started(needed.name)]
-            preferred = ([before.manifest] if before is not None else [], running, self._known.manifests())
-            found = next(one for one in (best(needed, there) for there in preferred) if one is not None)
-            wires[found.package] = found.key
-        for name, key in wires.items():
-            self._start(self._known[key], {}, (*above, manifest.key))
-            code = self._known[key].code
-            packages[name] = code.namespace.name if code is not None else ""
-        return wires, packages
+        self, manifest: Manifest, wanted: Collection[str] = (), above: tuple[str, ...] = ()
+    ) -> Collection[Manifest]:
+        """Start the bundles that a bundle requires; return their manifests."""
+        with self._lock:
+            known = self._known.manifests()
+            if lacking := missing_requirements(manifest, known):
+                raise RequirementMissing(bundle=manifest.key, missing=lacking)
+            running = [other.manifest for other in self._known.started()]
+            preferred = ([other for other in known if other.key in wanted], running, known)
+            found = {}
+            for needed in manifest.bundles:  # from the wanted ones, else from started ones, else the highest version
+                found[needed.name] = next(filter(None, (best(needed, there) for there in preferred)))
+            for other in found.values():
+                self._start(self._known[other.key], (), (*above, manifest.key))
+            return found.values()
 
     def _stop(self, one: Bundle, event: str) -> None:
         """Withdraw a bundle unless it is used."""
@@ -319,10 +321,10 @@ class Bundles:
         self._context.catalog.plugins.unregister(one.key)
         self._context.gather()
         unload(one.code.namespace)
-        one.code, one.wires = None, {}
+        one.code, one.wires = None, ()
 
     def _remember(self) -> None:
-        self._store.remember({one.key: tuple(one.wires.values()) for one in reversed(self._known.in_order_of_use())})
+        self._store.remember({one.key: tuple(one.wires) for one in reversed(self._known.in_order_of_use())})
 
     def _facts(self, one: Bundle) -> Facts:
         lacking = missing_requirements(one.manifest, self._known.manifests())
@@ -338,7 +340,7 @@ class Bundles:
             "slets": slets,
             "channels": [str(offer) for offer in manifest.channels],
             "missing": lacking,
-            "imports_from": list(one.wires.values()),
+            "imports_from": list(one.wires),
             "used_by": self.users(one),
             "digest": one.archive.digest,
             "folder": str(one.folder),

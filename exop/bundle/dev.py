@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from exop.bundle.manifest import MANIFEST, Manifest, name_from
-from exop.bundle.modules import Namespace, Sources, import_module, load, load_offers, place_of, unload
+from exop.bundle.modules import Namespace, import_module, load, load_offers, place_of, unload
 from exop.bundle.store import checked_archive
 from exop.errors import BundleBroken, BundleError, StaleMesh
 from exop.model.meshes.mesh import Mesh
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from exop.bundle.installed import BundleContext
     from exop.wiring import Plan
 
-#: Starts the bundles that a manifest requires; returns their packages by the names under which they are imported.
-Wire = Callable[[Manifest], Mapping[str, str]]
+#: Starts the bundles that a manifest requires; returns their manifests.
+Wire = Callable[[Manifest], Iterable[Manifest]]
 #: A definition of a folder: its module, and its name there; the empty name stands for all of the module.
 Definition: TypeAlias = tuple[str, str]
 #: Bound by imports that concern a whole module (of `__future__`, and of `*`), and used by all of its statements.
@@ -46,6 +46,8 @@ Build: TypeAlias = "Callable[[Generation], Mesh]"
 _TRIES: Final = 3
 _SUFFIXES: Final = (".py", ".toml")
 _UNSET: Final = object()
+#: The numbers of the generations of this process: no two have modules of one name.
+_numbers = count(1)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def changed_between(old: Namespace, new: Namespace) -> set[Definition]:
 def _definitions(namespace: Namespace) -> Mapping[Definition, tuple[list[str], set[Definition]]]:
     """The definitions of a folder, each with the text of its statements and the definitions that these use."""
     found: defaultdict[Definition, tuple[list[str], set[Definition]]] = defaultdict(lambda: ([], set()))
-    for file, source in namespace.sources.files.items():
+    for file, source in namespace.files.items():
         place = file.removesuffix(".py").split("/")
         module = ".".join(place).removesuffix("__init__").rstrip(".")
         with suppress(SyntaxError, ValueError):  # it is reported when the module is imported
@@ -190,27 +192,26 @@ class Generation:
     plugin: Any
 
 
-def load_generation(folder: Path, number: int, before: Generation | None, wire: Wire) -> Generation:
+def load_generation(folder: Path, before: Generation | None, wire: Wire) -> Generation:
     """Import a folder; definitions that have not changed since *before* are taken over from it."""
     files = {str(path): (folder / path).read_bytes() for path in files_of(folder)}
     modules = {path: content for path, content in files.items() if path.endswith(".py")}
     manifest: Manifest | None = None
-    wires: Mapping[str, str] = {}
+    required: Iterable[Manifest] = ()
     if MANIFEST in files:
         manifest = checked_archive(files, str(folder)).manifest
-        name, package, wires = manifest.key, manifest.package, wire(manifest)
+        name, package, required = manifest.key, manifest.package, wire(manifest)
     elif "__init__.py" in files:
         name, package = folder.name, name_from(folder.name).replace("-", "_")
     else:
         problem = f"cannot be developed: {folder} has neither a {MANIFEST} nor an __init__.py"
         cure = "make it a package with a @hookimpl register_builders(), or `exop bundle new`"
         raise BundleError(bundle=folder.name, problem=problem, cure=cure)
-    digest = sha256(repr(sorted(modules.items())).encode()).hexdigest()
-    own = package_name(package, f"0+dev.{number}")
+    own = package_name(package, f"0+dev.{next(_numbers)}")
     here = Path.cwd().resolve()  # from there, too, the modules of the package may import each other
     place = ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name
-    aliases = {**dict.fromkeys((place, folder.name, package), own), **wires}
-    namespace = Namespace(own, Sources(folder, modules, digest), aliases)
+    aliases = dict.fromkeys((place, folder.name, package), own) | {one.package: one.code_package for one in required}
+    namespace = Namespace(own, folder, modules, "", aliases)
     if before is not None:
         namespace.execute = reusing(before.namespace, namespace)
     namespace = load(namespace, name)
@@ -218,7 +219,7 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
         plugin = load_offers(manifest, namespace) if manifest is not None else import_module(name, namespace, "")
         begin = f"{before.namespace.name if before is not None else own}."
         for module in [one.removeprefix(begin) for one in list(sys.modules) if one.startswith(begin)]:
-            if namespace.sources.find(module) is not None:  # a mistake in any module that was imported before counts
+            if namespace.find(module) is not None:  # a mistake in any module that was imported before counts
                 import_module(name, namespace, module)
     except BaseException:
         unload(namespace)
@@ -248,7 +249,6 @@ class Development:
         self._folder = folder.resolve()
         self._build = build
         self._built: Mesh | None = None
-        self._number = 0
 
     @property
     def application(self) -> str:
@@ -260,10 +260,9 @@ class Development:
 
         Problems are returned, never raised: the application runs on, and the next save is tried again.
         """
-        self._number += 1
         before, made = self._loaded[-1] if self._loaded else None, None
         try:
-            made = load_generation(self._folder, self._number, before, self._wire)
+            made = load_generation(self._folder, before, self._wire)
             self._offer(made)
             mesh = self._build(made)
             outcome = self._apply(mesh)
@@ -286,10 +285,9 @@ class Development:
     def _offer(self, generation: Generation | None) -> None:
         """Register the slets of one generation under the plugin name of the folder, in place of those before."""
         plugins = self._context.catalog.plugins
-        if self._offered:
-            plugins.unregister(self._offered)
-            self._offered = ""
-            self._context.gather()  # the old slets must be forgotten before others get their names
+        plugins.unregister(self._offered)
+        self._offered = ""
+        self._context.gather()  # the old slets must be forgotten before others get their names
         if generation is None:
             return
         plugins.register(generation.name, generation.plugin)
@@ -321,11 +319,9 @@ class Development:
         for name in nodes.keys() & built.keys() & running.nodes.keys():
             was, now, node = built[name], running.nodes[name], nodes[name]
             before, current, edited = was.set_settings(), now.set_settings(), node.set_settings()
-            known = {}
-            for key in node.slet.settings:
-                wins = current if edited.get(key, _UNSET) == before.get(key, _UNSET) else edited
-                if key in wins:
-                    known[key] = wins[key]
+            kept = {key for key in node.slet.settings if edited.get(key, _UNSET) == before.get(key, _UNSET)}
+            known = {key: value for key, value in edited.items() if key not in kept}
+            known |= {key: value for key, value in current.items() if key in kept}
             complete = node.slet.configured(name, known)
             host = now.host if node.host == was.host else node.host
             nodes[name] = dataclasses.replace(
@@ -347,11 +343,10 @@ class WatchedFolder:
 
     def changed(self) -> bool:
         """Poll; whether there is a change, and nothing has changed since the last poll."""
-        now = self._files()
-        settled, self._last = now == self._last, now
-        if not settled or now == self._reported:
+        before, self._last = self._last, self._files()
+        if self._last != before or self._last == self._reported:
             return False
-        self._reported = now
+        self._reported = self._last
         return True
 
     def _files(self) -> tuple[object, ...]:

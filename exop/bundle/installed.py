@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Final
 
 from exop.bundle.manifest import Manifest
 from exop.bundle.modules import Code
 from exop.bundle.store import Archive
-from exop.errors import UnknownName
 from exop.hosts.federation import Federation
 from exop.model.filter import where
 from exop.model.properties import APPLICATION, CHANNEL_KIND, HOST, KIND, NAME, NODE, ORIGIN, ROLE, SLET, VERSION
@@ -21,11 +19,6 @@ from exop.registry import Registration, ServiceRegistry
 from exop.runtime import component_manager
 from exop.runtime.catalog import Catalog
 from exop.wiring import Applications
-
-#: The interfaces under which a started bundle, its slets and its channel kinds are registered.
-BUNDLE: Final = "Bundle"
-SLET_OFFER: Final = "SletOffer"
-CHANNEL_OFFER: Final = "ChannelOffer"
 
 
 @dataclass(frozen=True)
@@ -50,14 +43,14 @@ class BundleContext:
     def register(self, manifest: Manifest, code: Code) -> list[Registration]:
         """Register a bundle, its slets and its channel kinds, with the properties that its manifest gives."""
         common = {**manifest.properties, HOST: self.name, ORIGIN: manifest.key, VERSION: str(manifest.version)}
-        made = [self.registry.register(BUNDLE, manifest, {**common, KIND: "bundle", NAME: manifest.name})]
+        made = [self.registry.register("Bundle", manifest, {**common, KIND: "bundle", NAME: manifest.name})]
         for slet in code.slets:
             spec = spec_of(slet).of(manifest.key)
             properties = {KIND: "offer", NAME: spec.name, SLET: spec.identity, ROLE: str(spec.role)}
-            made.append(self.registry.register(SLET_OFFER, spec, common | properties))
+            made.append(self.registry.register("SletOffer", spec, common | properties))
         for channel in code.channels:
             properties = {KIND: "offer", NAME: channel.kind, CHANNEL_KIND: f"{manifest.key}:{channel.kind}"}
-            made.append(self.registry.register(CHANNEL_OFFER, channel, common | properties))
+            made.append(self.registry.register("ChannelOffer", channel, common | properties))
         return made
 
     def users_of(self, bundle: str, code: Code | None) -> list[str]:
@@ -90,14 +83,14 @@ class Bundle:
     """One version of a bundle that is installed; it has `code` while it is started.
 
     Attributes:
-        wires: The keys of the bundles that its code imports from, by the names in its imports.
+        wires: The keys of the bundles that its code imports from.
         problem: Why it could not be started the last time.
     """
 
     archive: Archive
     folder: Path
     code: Code | None = None
-    wires: Mapping[str, str] = field(default_factory=dict)
+    wires: Sequence[str] = ()
     services: list[Registration] = field(default_factory=list)
     problem: str = ""
 
@@ -129,20 +122,9 @@ class Installed(dict[str, Bundle]):
 
     def importing(self, bundle: Bundle) -> list[Bundle]:
         """Those that are started and import from a bundle."""
-        return [one for one in self.started() if bundle.key in one.wires.values()]
+        return [one for one in self.started() if bundle.key in one.wires]
 
     def in_order_of_use(self) -> list[Bundle]:
         """The started ones, each after those that import from it."""
         users = {one.key: [user.key for user in self.importing(one)] for one in self.started()}
         return [self[key] for key in TopologicalSorter(users).static_order()]
-
-    def find(self, name: str, host: str, *, started: bool = False, sole: bool = False) -> Bundle:
-        """The bundle called *name*: a version of it, or the highest one (of the started ones, if *started*)."""
-        if name in self:
-            return self[name]
-        versions = [one for one in self.in_order() if one.manifest.name == name]
-        fitting = (self.started(name) or versions) if started else versions
-        if not fitting or (len(fitting) > 1 and (started or sole)):
-            known = [one.key for one in fitting] or self
-            raise UnknownName(place=f"the platform {host!r}", kind="bundle", name=name, known=known)
-        return fitting[-1]

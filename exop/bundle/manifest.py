@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 import exop
 from exop.errors import BundleError, RegistryError, suggest
 from exop.model.properties import freeze
+from exop.model.values.classes import package_name
 from exop.model.values.depth import read_toml
 
 T = TypeVar("T")
@@ -78,6 +79,11 @@ class Manifest:
         """The package name in imports of its modules, its own and those of other bundles."""
         return self.name.replace("-", "_")
 
+    @property
+    def code_package(self) -> str:
+        """The full name of the package of its modules."""
+        return package_name(self.package, str(self.version))
+
 
 def name_from(text: str) -> str:
     """The nearest valid name of a bundle: `Linear_Road` becomes `linear-road`."""
@@ -120,7 +126,16 @@ def missing_requirements(manifest: Manifest, known: Collection[Manifest]) -> lis
     if not manifest.exop.contains(exop.__version__, prereleases=True):
         found.append(f"exop {manifest.exop} (this is {exop.__version__}: take another release of one of the two)")
     for needed in manifest.distributions:
-        found += _missing_distribution(needed)
+        try:
+            there = Version(version(needed.name))
+            fits, has = needed.specifier.contains(there, prereleases=True), f"installed: {there}; "
+        except PackageNotFoundError:
+            fits, has = False, ""
+        except InvalidVersion:  # it is installed, and its version cannot be compared
+            fits, has = True, ""
+        if not fits:
+            cure = f"`pip install '{needed}'` in the platform's environment"
+            found.append(f"the Python distribution {needed} ({has}{cure})")
     for needed in manifest.bundles:
         if best(needed, known) is None:
             others = [str(one.version) for one in known if one.name == needed.name]
@@ -185,16 +200,3 @@ def _properties(place: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _wrong(place: str, problem: str, cure: str) -> BundleError:
     return BundleError(bundle=place, problem=problem, cure=cure)
-
-
-def _missing_distribution(needed: Requirement) -> list[str]:
-    cure = f"`pip install '{needed}'` in the platform's environment"
-    try:
-        there = Version(version(needed.name))
-    except PackageNotFoundError:
-        return [f"the Python distribution {needed} ({cure})"]
-    except InvalidVersion:
-        return []  # it is installed, and its version cannot be compared
-    if needed.specifier.contains(there, prereleases=True):
-        return []
-    return [f"the Python distribution {needed} (installed: {there}; {cure})"]

@@ -12,7 +12,7 @@ import linecache
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import FileLoader, MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
@@ -27,7 +27,7 @@ from exop.errors import BundleBroken, BundleError, ExopError, RequirementMissing
 from exop.hooks import Plugins, hookimpl
 from exop.model.slets.slet import spec_of
 from exop.model.values import classes as named
-from exop.model.values.classes import ROOT, package_name
+from exop.model.values.classes import ROOT
 from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.channels.base import Channel
 from exop.safe_repr import RAISED, class_of, frames_of, message
@@ -36,13 +36,25 @@ _lock = threading.RLock()
 _loaded: Final[dict[str, Namespace]] = {}
 
 
-@dataclass(frozen=True)
-class Sources:
-    """The modules of a folder as they were when it was read; later changes of the folder have no effect."""
+@dataclass
+class Namespace:
+    """The package of one version of a bundle, while it is loaded.
 
+    Attributes:
+        name: The name of the package.
+        files: The modules of the folder as they were when it was read; later changes of the folder have no effect.
+        digest: Tells the content of the folder from any other.
+        aliases: The packages by the names in absolute imports: its own, and those of the bundles that it requires.
+        execute: Executes the source of a module, instead of the usual execution as a whole.
+    """
+
+    name: str
     folder: Path
     files: Mapping[str, bytes]
     digest: str
+    aliases: Mapping[str, str]
+    users: int = 1
+    execute: Callable[[ModuleType, bytes, str], None] | None = None
 
     def find(self, module: str) -> tuple[str, bool] | None:
         """The file of a module (`""`: of the package itself), and whether it is a package; `None` if there is none.
@@ -57,23 +69,6 @@ class Sources:
             return f"{path}.py", False
         return (inside, True) if not path or any(file.startswith(f"{path}/") for file in self.files) else None
 
-
-@dataclass
-class Namespace:
-    """The package of one version of a bundle, while it is loaded.
-
-    Attributes:
-        name: The name of the package.
-        aliases: The packages by the names in absolute imports: its own, and those of the bundles that it requires.
-        execute: Executes the source of a module, instead of the usual execution as a whole.
-    """
-
-    name: str
-    sources: Sources
-    aliases: Mapping[str, str]
-    users: int = 1
-    execute: Callable[[ModuleType, bytes, str], None] | None = None
-
     def resolve(self, name: str) -> str | None:
         """Return the full name of the module that code of this bundle imports as *name*, or `None` if the module is in
         no bundle or in the standard library.
@@ -82,7 +77,7 @@ class Namespace:
         """
         if (head := name.partition(".")[0]) in sys.stdlib_module_names:
             return None
-        if self.sources.find(head) is not None:
+        if self.find(head) is not None:
             return f"{self.name}.{name}"
         parts = name.split(".")
         for length in range(len(parts), 0, -1):
@@ -108,20 +103,16 @@ class Namespace:
 
     def _head(self, name: str, found: ModuleType) -> ModuleType:
         """The module `a` that `import a.b` binds; if it belongs to no bundle, a copy of it with the bundle's `b`."""
-        head, _, rest = name.partition(".")
-        own = self.resolve(head)
-        if own is not None or not rest:
-            return sys.modules[own] if own else found
-        made = ModuleType(head)
-        made.__dict__.update(vars(sys.modules[head]) if head in sys.modules else {})
-        *between, last = rest.split(".")
-        place = made
-        for one in between:
-            inner = ModuleType(f"{place.__name__}.{one}")
-            setattr(place, one, inner)
-            place = inner
-        setattr(place, last, found)
-        return made
+        head, *inner = name.split(".")
+        if (own := self.resolve(head)) is not None:
+            return sys.modules[own]
+        while inner:
+            outer = ModuleType(".".join([head, *inner[:-1]]))
+            if len(inner) == 1 and head in sys.modules:
+                outer.__dict__.update(vars(sys.modules[head]))
+            setattr(outer, inner.pop(), found)
+            found = outer
+        return found
 
 
 class _Loader(FileLoader, SourceLoader):  # type: ignore[misc]  # as the standard library does
@@ -157,14 +148,14 @@ class _Finder(MetaPathFinder):
             return ModuleSpec(ROOT, None, is_package=True)
         package, _, module = rest.partition(".")
         namespace = _loaded.get(f"{ROOT}.{package}")
-        found = namespace.sources.find(module) if namespace is not None else None
+        found = namespace.find(module) if namespace is not None else None
         if namespace is None or found is None:
             # No other finder may find it: a file that was added later is not part of the loaded bundle.
             raise ModuleNotFoundError(f"no bundle that is loaded has the module {fullname!r}", name=fullname)
         file, is_package = found
-        inside = [str(namespace.sources.folder / module.replace(".", "/"))] if is_package else None
-        place = str(namespace.sources.folder / file)
-        loader = _Loader(fullname, place, namespace.sources.files.get(file, b""), namespace)
+        inside = [str(namespace.folder / module.replace(".", "/"))] if is_package else None
+        place = str(namespace.folder / file)
+        loader = _Loader(fullname, place, namespace.files.get(file, b""), namespace)
         return spec_from_file_location(fullname, place, loader=loader, submodule_search_locations=inside)
 
 
@@ -178,7 +169,7 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
     """
     with _lock:
         if (known := _loaded.get(namespace.name)) is not None:
-            if known.sources.digest != namespace.sources.digest or known.aliases != namespace.aliases:
+            if known.digest != namespace.digest or known.aliases != namespace.aliases:
                 problem = "is loaded in this process with other sources, by another platform"
                 raise BundleError(bundle=bundle, problem=problem, cure="give this one another version")
             known.users += 1
@@ -204,7 +195,7 @@ def unload(namespace: Namespace) -> None:
         if not _loaded:
             sys.modules.pop(ROOT, None)
             sys.meta_path.remove(_finder)
-        for file in [one for one in list(linecache.cache) if one.startswith(f"{namespace.sources.folder}/")]:
+        for file in [one for one in list(linecache.cache) if one.startswith(f"{namespace.folder}/")]:
             linecache.cache.pop(file, None)
         named.forget()
 
@@ -249,22 +240,19 @@ def load_bundle(folder: Path, plugins: Plugins) -> str:
     others = [read_archive(archive_of(one), key).manifest for key, one in plugins.folders.items() if "@" in key]
     if lacking := missing_requirements(manifest, others):
         raise RequirementMissing(bundle=manifest.key, missing=lacking)
-    required = filter(None, (best(needed, others) for needed in manifest.bundles))
-    wires = {one.package: package_name(one.package, str(one.version)) for one in required}
-    code = load_code(archive, folder, wires)
+    code = load_code(archive, folder, filter(None, (best(needed, others) for needed in manifest.bundles)))
     weakref.finalize(plugins, unload, code.namespace)
     plugins.register(manifest.key, code)
     plugins.folders[manifest.key] = folder
     return manifest.key
 
 
-def load_code(archive: Archive, folder: Path, wires: Mapping[str, str]) -> Code:
-    """Import what a bundle offers; *wires* has the packages of other bundles that it imports, by their names there."""
+def load_code(archive: Archive, folder: Path, required: Iterable[Manifest]) -> Code:
+    """Import what a bundle offers; its modules may import from the *required* bundles."""
     manifest = archive.manifest
-    name = package_name(manifest.package, str(manifest.version))
     modules = {path: content for path, content in archive.files.items() if path.endswith(".py")}
-    sources = Sources(folder, modules, archive.digest)
-    namespace = load(Namespace(name, sources, {manifest.package: name, **wires}), manifest.key)
+    aliases = {one.package: one.code_package for one in (manifest, *required)}
+    namespace = load(Namespace(manifest.code_package, folder, modules, archive.digest, aliases), manifest.key)
     try:
         return load_offers(manifest, namespace)
     except BaseException:
@@ -299,7 +287,7 @@ def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
     try:
         return importlib.import_module(f"{namespace.name}.{module}" if module else namespace.name)
     except RAISED as problem:
-        file, line = place_of(problem, namespace.sources.folder)
+        file, line = place_of(problem, namespace.folder)
         text = problem.msg if isinstance(problem, SyntaxError) else message(problem)
         text = text if isinstance(problem, ExopError) else f"{class_of(problem)}: {text}"
         raise BundleBroken(bundle=bundle, file=file, line=line, problem=text) from problem

@@ -21,8 +21,6 @@ from exop.hooks import specs
 from exop.logs import logger
 from exop.safe_repr import RAISED, error_text, safe_repr
 
-GROUP = "exop"
-
 
 @dataclass
 class Plugins:
@@ -43,9 +41,8 @@ class Plugins:
 
     def discover(self) -> None:
         """Load every installed distribution that has an entry point in the group `exop`."""
-        for entry in entry_points(group=GROUP):
-            if (known := self._entries.get(entry.name)) is None:
-                self._entries[entry.name] = entry
+        for entry in entry_points(group="exop"):
+            if (known := self._entries.setdefault(entry.name, entry)) is entry:
                 try:
                     if not self._manager.has_plugin(entry.name):
                         self.register(entry.name, entry.load())
@@ -115,9 +112,9 @@ class Plugins:
             except RAISED as problem:  # the hooks of the other plugins are still called
                 self._trace(hook, implementation.plugin_name, problem, begin)
                 self.note(implementation.plugin_name, problem)
-                continue
-            self._trace(hook, implementation.plugin_name, answer, begin)
-            yield implementation.plugin_name, answer
+            else:
+                self._trace(hook, implementation.plugin_name, answer, begin)
+                yield implementation.plugin_name, answer
 
     def note(self, name: str, problem: BaseException) -> None:
         """Record that a plugin is broken, and log it."""

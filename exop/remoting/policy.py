@@ -46,7 +46,6 @@ _WATCH_INTERVAL: Final = 3.0
 _INTERVAL: Final = 1.0
 #: Characters of a name from a peer that a record contains.
 _SHOWN: Final = 100
-_FIELDS: Final = ("role", "read", "write")
 _PATTERNS: Final = 'give a list of APPLICATION/CHANNEL, such as ["traffic/*"]'
 
 
@@ -54,8 +53,8 @@ class Rights(NamedTuple):
     """The rights of one peer; a pattern is a pair of expressions for application and channel."""
 
     role: Role | None = None
-    read: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()
+    read: Sequence[str] = ()
+    write: Sequence[str] = ()
 
     def allow(self, access: Access, application: str, channel: str) -> bool:
         """Whether the peer may read or write a channel."""
@@ -272,8 +271,8 @@ def read_policy(path: Path) -> dict[str, Rights]:
         for field, value in rights.items():
             place = f"{field!r} of the peer {peer!r}"
             dotted = isinstance(value, dict)
-            cure = f'quote a name with dots: [peers."{peer}.{field}"]' if dotted else f"known: {', '.join(_FIELDS)}"
-            check(field in _FIELDS, f"{place} is unknown", cure, peer, field)
+            cure = f'quote a name with dots: [peers."{peer}.{field}"]' if dotted else "known: role, read, write"
+            check(field in Rights._fields, f"{place} is unknown", cure, peer, field)
             if field == "role":
                 check(value in ROLES, f"{place} is {value!r}", f"take {', '.join(ROLES)}", peer, field)
                 continue
@@ -281,10 +280,7 @@ def read_policy(path: Path) -> dict[str, Rights]:
             for one in value:
                 valid = isinstance(one, str) and all(one.partition("/"))
                 check(valid, f"{place} contains {one!r}", _PATTERNS, peer, field, str(one))
-    return {
-        peer: Rights(rights.get("role"), tuple(rights.get("read", ())), tuple(rights.get("write", ())))
-        for peer, rights in peers.items()
-    }
+    return {peer: Rights(**rights) for peer, rights in peers.items()}
 
 
 def _line(text: str, words: tuple[str, ...]) -> int:

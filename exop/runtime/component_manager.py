@@ -6,6 +6,7 @@ import itertools
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -237,3 +238,9 @@ def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Chann
         raise SettingError(place=place, setting=", ".join(spec.settings) or "…", problem=str(problem)) from problem
     channel.asked = spec
     return channel
+
+
+def converted(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> ChannelSpec:
+    """Return a channel with the settings that are given converted; raises as `make_channel`."""
+    complete = channel_settings(type(make_channel(kinds, spec)), spec)
+    return replace(spec, settings={name: complete[name] for name in spec.settings})

@@ -15,7 +15,7 @@ import pytest
 
 from exop.bundle import dev
 from exop.bundle.dev import changed_between, needed, reusing, statements_of
-from exop.bundle.modules import Namespace, Sources, load, unload
+from exop.bundle.modules import Namespace, load, unload
 from exop.bundle.skeleton import slet_names
 
 MODULE = '''
@@ -166,8 +166,8 @@ FILES = {
 
 def namespace(files: Mapping[str, str]) -> Namespace:
     """A folder with these files."""
-    sources = Sources(Path("/folder"), {name: text.encode() for name, text in files.items()}, "")
-    return Namespace("exop_bundles.a_v1", sources, {})
+    modules = {name: text.encode() for name, text in files.items()}
+    return Namespace("exop_bundles.a_v1", Path("/folder"), modules, "", {})
 
 
 def changed(file: str, old: str, new: str, files: Mapping[str, str] = FILES, module: str = "main") -> set[str]:
@@ -227,7 +227,7 @@ def edited(tmp_path: Path) -> Iterator[Load]:
     def load_next(main: str = FIRST, helpers: str = SCALE) -> ModuleType:
         files = {"main.py": main.encode(), "helpers.py": helpers.encode()}
         name = f"exop_bundles.a_v{len(made)}"
-        namespace = Namespace(name, Sources(tmp_path, files, name), {"a": name})
+        namespace = Namespace(name, tmp_path, files, name, {"a": name})
         if made:
             namespace.execute = reusing(made[-1], namespace)
         made.append(load(namespace, "a"))
@@ -370,8 +370,8 @@ def edit_any(tmp_path: Path, seed: int) -> None:
 
     def loaded(files: Mapping[str, str], before: Namespace | None) -> tuple[Namespace, dict[str, int]]:
         name = f"exop_bundles.a_v{len(made)}"
-        sources = Sources(tmp_path, {file: text.encode() for file, text in files.items()}, name)
-        space = Namespace(name, sources, {"a": name})
+        modules = {file: text.encode() for file, text in files.items()}
+        space = Namespace(name, tmp_path, modules, name, {"a": name})
         if before is not None:
             space.execute = reusing(before, space)
         made.append(load(space, "a"))

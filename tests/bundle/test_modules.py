@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exop.bundle.modules import Namespace, Sources, load, unload
+from exop.bundle.modules import Namespace, load, unload
 from tests.bundle.folders import write
 
 
@@ -28,7 +28,7 @@ def namespace(folder: Path, files: Mapping[str, str], name: str = "a_v1") -> Nam
     """A namespace over a folder with these files."""
     write(folder, files)
     modules = {path: text.encode() for path, text in files.items() if path.endswith(".py")}
-    return Namespace(f"exop_bundles.{name}", Sources(folder, modules, repr(files)), {})
+    return Namespace(f"exop_bundles.{name}", folder, modules, repr(files), {})
 
 
 def test_a_dotted_name_of_its_own(loaded: list[Namespace], tmp_path: Path):

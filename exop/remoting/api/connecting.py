@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from exop.errors import PeerUnreachable, entry
 
 if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
     from exop.remoting.identity import Identity
-
-#: The schemes of the built-in transports.
-ADDRESSES: Final = ("inproc", "tcp", "tls")
 
 
 def connect(
@@ -40,11 +37,12 @@ def connect(
 
     text = str(target)
     scheme, _, rest = text.partition(":")
-    if rest.startswith("//") and scheme not in ADDRESSES:
+    built_in = scheme in ("inproc", "tcp", "tls")
+    if rest.startswith("//") and not built_in:
         transport = entry(f"the address {target}", "transport", known_slets().transports(), scheme)
         made: RemotePlatform = transport(rest.removeprefix("//"))
         return made
-    if scheme in ADDRESSES and rest:
+    if built_in and rest:
         if isinstance(identity, (str, os.PathLike)):
             identity = Identity(identity)
         return RemotePlatform(text, identity=identity)

@@ -15,7 +15,7 @@ from exop.model.slets.ports import node_at
 from exop.model.slets.spec import SletSpec, parse
 from exop.runtime.catalog import Catalog
 from exop.runtime.channels.base import channel_settings
-from exop.runtime.component_manager import make_channel
+from exop.runtime.component_manager import converted
 
 #: Settings (or ports) by name, as text; a setting is converted by its annotation.
 Texts = Annotated[dict[str, str], msgspec.Meta(max_length=200)]
@@ -59,16 +59,12 @@ class Configure(Edit, frozen=True, tag="configure"):
         """The mesh with the new settings."""
         _check_no_marks(self.settings)
         if self.node not in mesh.nodes and self.node in mesh.channels:
-            return self._on_channel(mesh, known)
+            channel = mesh.channels[self.node]
+            complete = channel_settings(known.kinds[channel.kind], channel.with_settings(self.settings))
+            given = {name: complete[name] for name in self.settings}
+            return mesh.configure_channel(channel.name, when=self.when, close_windows=self.close_windows, **given)
         with _listing_settings(mesh.node(self.node).slet):
             return mesh.configure(self.node, when=self.when, close_windows=self.close_windows, **self.settings)
-
-    def _on_channel(self, mesh: Mesh, known: Catalog) -> Mesh:
-        channel = mesh.channel(self.node)
-        asked = ChannelSpec(channel.name, channel.kind, {**channel.settings, **self.settings})
-        complete = channel_settings(known.kinds[channel.kind], asked)
-        given = {name: complete[name] for name in self.settings}
-        return mesh.configure_channel(channel.name, when=self.when, close_windows=self.close_windows, **given)
 
 
 class Suspend(Edit, frozen=True, tag="suspend"):
@@ -128,10 +124,7 @@ class Rewire(Edit, frozen=True, tag="rewire"):
             if not colon:
                 continue
             kind, *words = rest.split(",")
-            asked = ChannelSpec(name, kind, parse(words))
-            make_channel(known.kinds, asked)
-            complete = channel_settings(known.kinds[kind], asked)
-            spec = ChannelSpec(name, kind, {name: complete[name] for name in asked.settings})
+            spec = converted(known.kinds, ChannelSpec(name, kind, parse(words)))
             if found.setdefault(name, spec) != spec:
                 raise MeshError(f"the new channel {name!r} is described twice, differently; describe it once")
         return found

@@ -21,7 +21,6 @@ LARGEST_CONTENT: Final = 64_000_000
 MOST_FILES: Final = 2_000
 _CACHE: Final = "__pycache__"
 _SUFFIXES: Final = (".pyc", ".pyo")
-_MOMENT: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def archive_of(path: Path) -> bytes:
@@ -83,7 +82,7 @@ def _packed(folder: Path) -> bytes:
             total += len(content)
             if number > MOST_FILES or total > LARGEST_CONTENT:
                 raise _too_large(folder, total)
-            info = zipfile.ZipInfo(str(relative), _MOMENT)
+            info = zipfile.ZipInfo(str(relative))  # dated 1980
             info.external_attr = 0o644 << 16
             archive.writestr(info, content, zipfile.ZIP_DEFLATED)
     if len(buffer.getvalue()) > LARGEST_ARCHIVE:

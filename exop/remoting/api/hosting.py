@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 #: A message to a slet that repeats the calls of another one.
 What: TypeAlias = Literal["begin", "feed", "state", "end"]
-#: Seconds for which `discover` listens.
-LISTEN: Final = 3.0
 #: Bytes of a request with a topology, also of a message about a plan, with that of a fragment.
 TOPOLOGY: Final = MIB
 
@@ -86,7 +84,7 @@ class Hosting:
         store.remember_peer(name, None)
 
     @operation(patience=LONG, long=True)
-    def discover(self, seconds: float = LISTEN) -> list[dict[str, Any]]:
+    def discover(self, seconds: float = 3.0) -> list[dict[str, Any]]:
         """Listen for *seconds*, and return the platforms that announce themselves on the local network.
 
         Each has a name, an address and a state: `peer`, `usable` or `unusable`, the last one with the reason.
@@ -129,8 +127,7 @@ class Hosting:
             found = deployment.channels.get(channel) or leaving.get(channel)
         access = "write" if found is not None and changes_content(type(found), method) else "read"
         # Before it learns which applications and channels there are, a peer needs the right to this one.
-        certified = peer if peer is not None and peer.certificate is not None else None
-        if certified and not self.remoting.access.may(certified, access, f"{application}/{channel}"):
+        if peer and peer.certificate and not self.remoting.access.may(peer, access, f"{application}/{channel}"):
             problem = f"the policy does not permit this peer to {access} the channel {application}/{channel}"
             raise PeerRefused(address=self.name, problem=problem)
         deployment = self._applications.get(application)

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 AnyPlan = TypeVar("AnyPlan")
 #: The mesh that runs after a change. Only its revision and the pause are sent to a client.
 Made: TypeAlias = Mesh
-#: The number of dead letters that are listed.
-LISTED: Final = 100
 #: Seconds that a client waits for an operation in which drivers must reach their safe points.
 STOP: Final = 60.0
 
@@ -184,7 +182,7 @@ class Management(Hosting, Generic[AnyPlan]):
         kept, dead = kept_item(component), component.trouble.dead
         return {
             "kept": kept.summary() if kept is not None else None,
-            "dead_letters": [letter.summary() for letter in list(dead)[:LISTED]],
+            "dead_letters": [letter.summary() for letter in list(dead)[:100]],
             "count": len(dead),
             "dropped": dead.dropped,
             "channel": component.node.ports[DEAD] if component.aside is not None else None,

@@ -17,11 +17,11 @@ from exop.errors import ComponentFailed, StoredStateError
 from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
+from exop.model.meshes.topology import name_in
 from exop.model.slets.described import absent
 from exop.model.slets.memento import Memento
 from exop.model.slets.stored_memento import declared_by, header, load_memento
 from exop.model.values.classes import Declared, class_named
-from exop.model.values.depth import read_toml
 from exop.pictures.notebook import Figures, as_text, picture_of
 from exop.remoting.api import wire_types as wire
 from exop.remoting.api.folder_archive import archive_of
@@ -208,8 +208,8 @@ class RemotePlatform(Management[RemotePlan]):
         """Read a mesh that runs there; slets without code here are in it as descriptions."""
         slets = dict(known_slets().slets)
         if not slets.keys() >= set(found.slets):
-            application = read_toml(found.toml)["application"]["name"]
-            slets |= {name: absent(one) for name, one in self.described(application).items() if name not in slets}
+            described = self.described(name_in(found.toml))
+            slets |= {name: absent(one) for name, one in described.items() if name not in slets}
         return Mesh.from_toml(found.toml, slets).at(found.revision or 0)
 
     def services(self, query: str = "") -> Iterator[dict[str, Any]]:
@@ -289,7 +289,7 @@ def _sender(function: Callable[..., Any]) -> Callable[..., Any]:
     return send
 
 
-for _one in marked_operations(Management):
+for _one, _ in marked_operations(Management):
     if _one.__name__ not in vars(RemotePlatform):
         setattr(RemotePlatform, _one.__name__, _sender(_one))
 
@@ -297,8 +297,10 @@ for _one in marked_operations(Management):
 @cache
 def _operation(name: str) -> Operation:
     """An operation with its wire types."""
-    own = getattr(ManagementService, name, None)
-    return operation_of(own) if own is not None else operation_of(getattr(Management, name), wire.WIRE)
+    if (own := getattr(ManagementService, name, None)) is not None:
+        return operation_of(own, own)
+    marked = getattr(Management, name)
+    return operation_of(marked, marked, wire.WIRE)
 
 
 def as_memento(data: bytes, place: str) -> Memento:

@@ -7,9 +7,8 @@ import secrets
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as TooEarly
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -42,87 +41,64 @@ PATIENCE: Final = 0.25
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 
 
-@dataclass
-class Numbered(Generic[T]):
-    """Values that clients refer to by number. While *is_full* holds, the oldest one that *may_go* makes room."""
+class Numbered(dict[str, T]):
+    """Values that clients refer to by number. While *is_full* holds, the oldest one that *may_go* makes room.
 
-    missing: str
-    is_full: Callable[[Collection[T]], bool]
-    may_go: Callable[[T], bool] = lambda _: True
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    _values: dict[str, T] = field(default_factory=dict)
+    Looking up a number that is not there raises `PlanError` with the text *missing*.
+    """
+
+    def __init__(
+        self, missing: str, is_full: Callable[[Collection[T]], bool], may_go: Callable[[T], bool] = lambda _: True
+    ) -> None:
+        super().__init__()
+        self.lock = threading.RLock()
+        self._missing, self._is_full, self._may_go = missing, is_full, may_go
+
+    def __missing__(self, number: str) -> T:
+        raise PlanError(self._missing.format(number))
 
     def put(self, value: T, number: str = "") -> str:
         """Keep a value, under a new number if none is given; return the number."""
         number = number or secrets.token_hex(8)
         with self.lock:
-            self._values[number] = value
-            while self.is_full((removable := {key: one for key, one in self.items() if self.may_go(one)}).values()):
-                del self._values[next(iter(removable))]
+            self[number] = value
+            while self._is_full((removable := {key: one for key, one in self.items() if self._may_go(one)}).values()):
+                del self[next(iter(removable))]
         return number
 
-    def items(self) -> list[tuple[str, T]]:
-        """The numbers and values, the oldest first."""
-        with self.lock:
-            return list(self._values.items())
-
-    def get(self, number: str) -> T:
-        """The value under a number."""
-        with self.lock:
-            if number not in self._values:
-                raise PlanError(self.missing.format(number))
-            return self._values[number]
-
     def take(self, number: str) -> T:
-        """Remove the value under a number and return it; raises as `get`."""
+        """Remove the value under a number, and return it."""
         with self.lock:
-            self.get(number)
-            return self._values.pop(number)
+            value = self[number]
+            del self[number]
+            return value
 
 
-class Tasks:
+class Tasks(Numbered[Future[Any]]):
     """Long work: one call begins it, others ask for its result, and no thread of a connection waits for it."""
 
     def __init__(self) -> None:
-        self._futures = Numbered[Future[Any]](
-            "the platform carries out nothing of the number {!r} (any more)",
-            lambda ended: len(ended) >= ENDED,
-            Future.done,
-        )
+        missing = "the platform carries out nothing of the number {!r} (any more)"
+        super().__init__(missing, lambda ended: len(ended) >= ENDED, Future.done)
 
     def begin(self, work: Callable[[], object]) -> str:
         """Begin *work* in a thread of its own; return its number."""
         future: Future[Any] = Future()
-        with self._futures.lock:
-            running = sum(not one.done() for _, one in self._futures.items())
+        with self.lock:
+            running = sum(not one.done() for one in self.values())
             if running >= RUNNING:
                 raise PlatformBusy(operation="task", problem=f"{running} others are under way")
-            number = self._futures.put(future)
+            number = self.put(future)
 
         def run() -> None:
             try:
                 future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 (it is raised by `result`)
+            except BaseException as error:  # noqa: BLE001 (it is raised where the result is fetched)
                 future.set_exception(error)
 
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
         return number
-
-    def __contains__(self, number: str) -> bool:
-        return number in dict(self._futures.items())
-
-    def ended(self, number: str, patience: float | None = None) -> bool:
-        """Return whether a task ends in time."""
-        try:
-            self._futures.get(number).exception(PATIENCE if patience is None else patience)
-        except TooEarly:
-            return False
-        return True
-
-    def result(self, number: str) -> Any:
-        """Return the result of a task that has ended, once."""
-        return self._futures.take(number).result()
 
 
 class ServicesRequest(PageRequest, frozen=True, kw_only=True):
@@ -217,7 +193,7 @@ class ManagementService:
         proof: wire.Proof | None = None,
     ) -> wire.Changed:
         """Carry out a plan."""
-        plans = self._heavy_plans if plan in dict(self._heavy_plans.items()) else self._plans
+        plans = self._heavy_plans if plan in self._heavy_plans else self._plans
         return self._changed(wire.proven(plans.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall))
 
     @operation(role="observe")
@@ -226,9 +202,11 @@ class ManagementService:
         return self._outcome(self._readings if number in self._readings else self._tasks, number)
 
     def _outcome(self, tasks: Tasks, number: str) -> wire.Begun[Any]:
-        if not tasks.ended(number):
+        try:
+            tasks[number].exception(PATIENCE)
+        except TimeoutError:
             return wire.Begun(number)
-        return wire.Begun(number, ended=True, result=tasks.result(number))
+        return wire.Begun(number, ended=True, result=tasks.take(number).result())
 
     @operation(role="observe")
     def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:
@@ -242,7 +220,7 @@ class ManagementService:
         Its number, which only the receiver of the value knows, is the permission.
         """
         with self._chunked.lock:
-            value = self._chunked.get(number)
+            value = self._chunked[number]
             if offset + wire.CHUNK >= len(value):
                 self._chunked.take(number)
             return bytes(value[offset : offset + wire.CHUNK])
@@ -251,7 +229,7 @@ class ManagementService:
     def send_chunk(self, number: str, data: Annotated[bytes, msgspec.Meta(max_length=wire.CHUNK)]) -> str:
         """Keep one more chunk of a value; return its number."""
         with self._chunked.lock:
-            value = self._chunked.get(number) if number else bytearray()
+            value = self._chunked[number] if number else bytearray()
             wire.check_size(len(value) + len(data))
             value += data
             return self._chunked.put(value, number)

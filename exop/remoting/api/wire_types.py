@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Proto
 
 import msgspec
 
-from exop.errors import MessageTooLarge, PlanError, SettingError, UnknownName
+from exop.errors import PlanError, SettingError, UnknownName
 from exop.model.meshes.checks import resolved, with_full_paths
 from exop.model.meshes.diff import marked, marks_of
 from exop.model.meshes.mesh import Mesh
@@ -18,7 +18,7 @@ from exop.model.meshes.shadow import Shadow, as_shadow
 from exop.model.slets.stored_memento import dump_memento, import_memento
 from exop.model.types.conversion import to_toml_value
 from exop.remoting.api.edits import AnyEdit
-from exop.remoting.transport.limits import KIB, MIB
+from exop.remoting.transport.limits import KIB, MIB, check_length
 from exop.runtime.catalog import Catalog, known_slets
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Above = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
-_NONE: Any = msgspec.field(default_factory=dict)
 #: The size of one chunk, and of the largest value that travels in chunks, in bytes.
 CHUNK: Final = 2 * MIB
 LARGEST: Final = 64 * MIB
@@ -48,9 +47,8 @@ Blob: TypeAlias = bytes | Chunked
 
 def check_size(size: int) -> None:
     """Raise `MessageTooLarge` if so many bytes cannot be sent."""
-    if size > LARGEST:
-        cure = "take it in the platform's own process, by platform.memento(application, node)"
-        raise MessageTooLarge(what="the memento", size=size, limit=LARGEST, cure=cure)
+    cure = "take it in the platform's own process, by platform.memento(application, node)"
+    check_length("the memento", size, LARGEST, cure)
 
 
 class MeshSource(Protocol):
@@ -83,7 +81,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     toml: str
     revision: int | None = 0
-    marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = _NONE
+    marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = {}
     folder: str = ""
     slets: list[str] = []
 
@@ -218,7 +216,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     items: Annotated[int, msgspec.Meta(ge=1)] | None = None
     seconds: Above | None = None
     slower: Above = 2.0
-    divert: Annotated[Mapping[str, bool | int | float | str | None], msgspec.Meta(max_length=200)] = _NONE
+    divert: Annotated[Mapping[str, bool | int | float | str | None], msgspec.Meta(max_length=200)] = {}
     copy: bool = True
     allow_no_output: bool = False
     keep: Above | None = None

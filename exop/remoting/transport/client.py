@@ -18,7 +18,7 @@ from exop.remoting.identity import Identity
 from exop.remoting.transport import codec
 from exop.remoting.transport.codec import Page, PageRequest, Request
 from exop.remoting.transport.endpoints import Endpoint
-from exop.remoting.transport.frames import FAULT, REQUEST, BoundedChannel, Message
+from exop.remoting.transport.frames import FAULT, REQUEST, Message
 from exop.remoting.transport.handshake import CONTROL, DATA, Contact, Hello, Hooks, Welcome, meet
 from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Limits, check_length
 from exop.remoting.transport.rundir import socket_path
@@ -177,9 +177,16 @@ class ControlClient:
         self.close()
 
     def _exchange(self, operation: str, payload: bytes, deadline: float, seconds: float) -> bytes:
-        contact = self._connected(deadline)
+        """Send one request, and wait for its answer."""
+        channel = self._connected(deadline).channel
+        number, self._number, channel.call_deadline = self._number, self._number + 1, deadline
         try:
-            answer = self._answer(contact.channel, operation, payload, deadline)
+            channel.transmit(Message(REQUEST, number, payload, operation))
+            answer = None
+            while answer is None or answer.number != number:
+                if not channel.stream.readable(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError("no answer in time")
+                answer = channel.receive()
         except BaseException as problem:
             self._drop()
             late = isinstance(problem, TimeoutError) or (isinstance(problem, EOFError) and time.monotonic() >= deadline)
@@ -188,22 +195,11 @@ class ControlClient:
             if isinstance(problem, EOFError):
                 raise ConnectionLost(address=self._address, operation=operation, problem=str(problem)) from None
             raise
+        finally:
+            channel.settle()
         if answer.kind == FAULT:
             raise codec.decode_error(answer.payload, self._limits.fault)
         return answer.payload
-
-    def _answer(self, channel: BoundedChannel, operation: str, payload: bytes, deadline: float) -> Message:
-        """Send one request, and wait for its answer."""
-        number, self._number, channel.call_deadline = self._number, self._number + 1, deadline
-        try:
-            channel.transmit(Message(REQUEST, number, payload, operation))
-            while True:
-                if not channel.stream.readable(max(0.0, deadline - time.monotonic())):
-                    raise TimeoutError("no answer in time")
-                if (answer := channel.receive()).number == number:
-                    return answer
-        finally:
-            channel.settle()
 
     def _connected(self, deadline: float) -> Contact:
         if self._contact is not None and self._contact.channel.stream.readable():

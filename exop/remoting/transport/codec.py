@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Annotated, Any, Final, Generic, TypeVar, cast
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgpack
 import msgspec
@@ -90,7 +90,7 @@ def decode_message(data: bytes, kind: type[T]) -> T:
     """Decode *data* as a *kind*, or raise `BadMessage`."""
     try:
         check_nesting(data, DEPTH + AROUND)
-        value: T = decoder(cast(Hashable, kind)).decode(data)
+        value: T = decoder(kind).decode(data)
     except (msgspec.MsgspecError, msgpack.UnpackException, RecursionError, ValueError) as problem:
         raise BadMessage(str(problem)) from None
     return value

@@ -74,10 +74,11 @@ class Endpoint:
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
+            if not host or port is None or parts.path:
+                raise ValueError("host and port are not given")
         except ValueError as problem:
-            raise _no_address(text, str(problem)) from None
-        if not host or port is None or parts.path:
-            raise _no_address(text, "host and port are not given")
+            cure = "write tcp://127.0.0.1:PORT or tls://HOST:PORT"
+            raise AddressUnusable(address=text, problem=str(problem), cure=cure) from None
         if scheme == "tcp" and not _is_loopback(host):
             cure = "use tls:// with certificates (`exop certs`), or the host 127.0.0.1"
             raise AddressUnusable(address=text, problem="without TLS, only loopback addresses are used", cure=cure)
@@ -91,16 +92,11 @@ class TcpListener(Listener):
         try:
             family = socket.AF_INET6 if ":" in endpoint.place else socket.AF_INET
             sock = socket.create_server((endpoint.place, endpoint.port), family=family, backlog=sockets.BACKLOG)
+            set_options(sock)  # accepted sockets inherit them
         except OSError as problem:
             reason = problem.strerror or str(problem)
             raise AddressUnusable(address=str(endpoint), problem=reason, cure="take another host or port") from None
         super().__init__(str(replace(endpoint, port=sock.getsockname()[1])), sock)
-
-    def accept(self) -> socket.socket:
-        """Wait for the next connection."""
-        sock = super().accept()
-        set_options(sock)
-        return sock
 
     def identify(self, sock: socket.socket, deadline: float) -> tuple[socket.socket, Peer]:
         """Identify the user at the other end."""
@@ -277,7 +273,3 @@ def _needed(identity: Identity | None, endpoint: Endpoint) -> Identity:
         cure = "give the folder of the certificates (--identity), which `exop certs` makes"
         raise AddressUnusable(address=str(endpoint), problem="TLS needs certificates", cure=cure)
     return identity
-
-
-def _no_address(text: str, problem: str) -> AddressUnusable:
-    return AddressUnusable(address=text, problem=problem, cure="write tcp://127.0.0.1:PORT or tls://HOST:PORT")

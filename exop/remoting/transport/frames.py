@@ -195,22 +195,19 @@ class BoundedChannel(Channel):  # type: ignore[misc]
         data = message.packed()
         if len(data) > self._limits.frame:
             raise ValueError(f"a message of {len(data)} bytes is over the bound of {self._limits.frame}")
-        deadline = self._deadline()
-        header = self.FRAME_HEADER.pack(len(data), 0)
-        if len(data) <= self._limits.small_frame:
-            self.stream.write_until(header + data + self.FLUSHER, deadline)
-        else:
-            # Not joined: a copy of a large message costs more than two calls of the kernel.
-            for part in (header, data, self.FLUSHER):
-                self.stream.write_until(part, deadline)
+        self.write(data, self._deadline())
 
     def receive_greeting(self, deadline: float) -> bytes:
         """Read one message of the handshake: small, and before any message of the profile."""
         return bytes(self._receive(self._limits.greeting_frame, deadline))
 
-    def send_greeting(self, data: bytes, deadline: float) -> None:
-        """Write one message of the handshake."""
-        self.stream.write_until(self.FRAME_HEADER.pack(len(data), 0) + data + self.FLUSHER, deadline)
+    def write(self, data: bytes, deadline: float) -> None:
+        """Write the bytes of one message, also of the handshake."""
+        header = self.FRAME_HEADER.pack(len(data), 0)
+        # Joined only if it is small: a copy of a large message costs more than two calls of the kernel.
+        small = len(data) <= self._limits.small_frame
+        for part in (header + data + self.FLUSHER,) if small else (header, data, self.FLUSHER):
+            self.stream.write_until(part, deadline)
 
     def settle(self) -> None:
         """Give the bytes of the last message back to the budget."""

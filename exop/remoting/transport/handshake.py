@@ -21,6 +21,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -145,13 +146,13 @@ def accept(channel: BoundedChannel, welcome: Welcome, objection: Callable[[Hello
     except BadMessage:
         raise PeerRefused("no hello") from None
     if hello.protocol != PROTOCOL:
-        channel.send_greeting(encode_message(Declined("another protocol", exop=__version__)), deadline)
+        channel.write(encode_message(Declined("another protocol", exop=__version__)), deadline)
         theirs = f"exop {clean(hello.exop[:_SHOWN])} with protocol {hello.protocol}"
         raise PeerRefused(f"it is {theirs}, and this platform is exop {__version__} with protocol {PROTOCOL}")
     if problem := objection(hello):
-        channel.send_greeting(encode_message(Declined(problem)), deadline)
+        channel.write(encode_message(Declined(problem)), deadline)
         raise PeerRefused(problem)
-    channel.send_greeting(encode_message(msgspec.structs.replace(welcome, kind=hello.kind)), deadline)
+    channel.write(encode_message(msgspec.structs.replace(welcome, kind=hello.kind)), deadline)
     return hello
 
 
@@ -195,12 +196,9 @@ def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:
 def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello) -> Welcome:
     """The dialler's side of the greeting."""
     try:
-        try:
-            channel.send_greeting(encode_message(hello), deadline)
-        except EOFError as problem:
-            # It may have declined before it read anything; the answer can still be read then.
-            if isinstance(problem, TooLate):
-                raise
+        # It may have declined before it read anything; the answer can still be read then.
+        with suppress(EOFError):
+            channel.write(encode_message(hello), deadline)
         answer = decode_message(channel.receive_greeting(deadline), Welcome | Declined)  # type: ignore[arg-type]
     except (BadMessage, FrameRefused):
         raise _mismatch(address, "something else", "no known release") from None

@@ -103,12 +103,12 @@ class Connection:
         peer: The peer, once it is identified.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, peer: Peer) -> None:
         # A second descriptor of the connection: ending it from outside can then never hit another socket that got the
         # number of a closed one.
         self._handle = socket.socket(fileno=os.dup(sock.fileno()))
         self._lock = threading.Lock()
-        self.peer = Peer()
+        self.peer = peer
         self.is_released = False
         """Whether the socket belongs to another owner now, and is not closed with this connection."""
         self.activity = Activity("greeting", time.monotonic())
@@ -153,8 +153,7 @@ class Connections:
         self, sock: socket.socket, serve: Callable[[socket.socket, Connection], None], peer: Peer | None = None
     ) -> None:
         """Run *serve* for *sock* in a thread of its own; *peer* is the peer, if it is identified already."""
-        connection = Connection(sock)
-        connection.peer = peer or Peer()
+        connection = Connection(sock, peer or Peer())
 
         def run() -> None:
             try:
@@ -184,8 +183,7 @@ class Connections:
         deadline = time.monotonic() + 2 * patience
         while len(connections := self._all()) >= self._limits.connections:
             if idle := [one for one in connections if one.is_idle(patience)]:
-                silent = [one for one in idle if one.activity.phase == "greeting"]
-                longest = min(silent or idle, key=lambda one: one.activity.since)
+                longest = min(idle, key=lambda one: (one.activity.phase != "greeting", one.activity.since))
                 longest.hang_up()
                 # Its thread is waited for: connections and threads never exceed their bound, not even in a flood.
                 self._join([longest], deadline)

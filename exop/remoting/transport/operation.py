@@ -71,9 +71,7 @@ def operation(
 ) -> Callable[[F], F]: ...
 
 
-def operation(
-    function: F | None = None, /, *, max_request: int = DEFAULT_LIMITS.request, **marks: Any
-) -> F | Callable[[F], F]:
+def operation(function: F | None = None, /, **marks: Any) -> F | Callable[[F], F]:
     """Mark a function or method as an operation: name, request, reply and help come from its signature.
 
     The function itself does not change; its parameters are the fields of the request. A parameter annotated with a
@@ -95,7 +93,7 @@ def operation(
         bare = [one.name for one in parameters if one.annotation is one.empty or one.kind is one.VAR_KEYWORD]
         if bare:
             raise TypeError(f"{function.__qualname__} is no operation: annotate its parameter {bare[0]!r} with a type")
-        setattr(function, _MARK, {"max_request": max_request, **marks})
+        setattr(function, _MARK, marks)
         return function
 
     return mark if function is None else mark(function)
@@ -116,38 +114,42 @@ def operations(
     """
     table: dict[str, Operation] = {}
     for source in sources:
-        for function in marked_operations(source):
-            found = operation_of(function, wire, around)
+        for marked, function in marked_operations(source):
+            found = operation_of(marked, function, wire, around)
             if found.name in table:
                 raise ValueError(f"two operations are called {found.name!r}")
             table[found.name] = found
     return table
 
 
-def marked_operations(source: object) -> Iterator[Callable[..., Any]]:
-    """The operations of a function, class or object, including methods that override an operation."""
+def marked_operations(source: object) -> Iterator[tuple[Callable[..., Any], Callable[..., Any]]]:
+    """Yield the operations of a function, class or object, each as it was marked, and as *source* carries it out."""
     if callable(source) and hasattr(source, _MARK):
-        yield source
+        yield source, source
         return
     kind = source if isinstance(source, type) else type(source)
-    for name in sorted({name for one in kind.__mro__ for name, member in vars(one).items() if hasattr(member, _MARK)}):
-        yield getattr(source, name)
+    members = (member for one in reversed(kind.__mro__) for member in vars(one).items())
+    marked = {name: member for name, member in members if hasattr(member, _MARK)}
+    for name in sorted(marked):
+        yield marked[name], getattr(source, name)
 
 
 def operation_of(
-    function: Callable[..., Any], wire: Mapping[str, Any] | None = None, around: Callable[..., object] | None = None
+    marked: Callable[..., Any],
+    function: Callable[..., Any],
+    wire: Mapping[str, Any] | None = None,
+    around: Callable[..., object] | None = None,
 ) -> Operation:
-    """Make the operation of a marked function from its signature."""
+    """Make the operation that *function* carries out from the signature of the *marked* function."""
     # Imported lazily: only a connection needs msgspec.
     import msgspec
 
     from exop.remoting.transport.codec import NoRequest, Request
 
-    declared = _declared(function)
-    marks = dict(getattr(declared, _MARK))
-    name = marks.pop("name", None) or function.__name__
-    hints = get_type_hints(declared, localns=dict(wire or {}), include_extras=True)
-    parameters = [one for one in inspect.signature(declared).parameters.values() if one.name != "self"]
+    marks = dict(getattr(marked, _MARK))
+    name = marks.pop("name", None) or marked.__name__
+    hints = get_type_hints(marked, localns=dict(wire or {}), include_extras=True)
+    parameters = [one for one in inspect.signature(marked).parameters.values() if one.name != "self"]
     whole = [one for one in parameters if isinstance(kind := hints[one.name], type) and issubclass(kind, Request)]
     request: Any = NoRequest
     if whole:
@@ -162,17 +164,5 @@ def operation_of(
         given = {one.name: request if whole else getattr(request, one.name) for one in parameters}
         return function(**given) if around is None else around(found, function, given)
 
-    found = Operation(name, request, handler, inspect.getdoc(declared) or "", hints.get("return", Any), **marks)
-    return found
-
-
-def _declared(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the mark: that of the base class, if a method overrides it."""
-    plain = getattr(function, "__func__", function)
-    if _MARK in vars(plain):
-        return plain
-    kind = type(function.__self__)  # type: ignore[attr-defined]
-    found: Callable[..., Any] = next(
-        vars(one)[plain.__name__] for one in kind.__mro__ if hasattr(vars(one).get(plain.__name__), _MARK)
-    )
+    found = Operation(name, request, handler, inspect.getdoc(marked) or "", hints.get("return", Any), **marks)
     return found

@@ -19,8 +19,6 @@ from typing import TypeVar
 from exop.errors import AddressInUse, AddressUnusable, RemotingError
 from exop.remoting.transport.sockets import UnixListener, holder, listen, locked, unusable
 
-SOCKET_NAME = "control.sock"
-
 T = TypeVar("T")
 #: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
 _PATIENCE = 5.0
@@ -59,7 +57,7 @@ def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
 
 def control_address(state: Path) -> Path:
     """Return the address at which the platform with the state directory *state* listens."""
-    return state.absolute() / SOCKET_NAME
+    return state.absolute() / "control.sock"
 
 
 def socket_path(address: str | Path) -> Path:
@@ -70,12 +68,9 @@ def socket_path(address: str | Path) -> Path:
 
 def run_directory() -> Path:
     """The run directory of this user; it is made if it is missing."""
-    owner = os.geteuid()
-    given, own = os.environ.get("XDG_RUNTIME_DIR", ""), False
+    given, owner = os.environ.get("XDG_RUNTIME_DIR", ""), os.geteuid()
     # After su or sudo, the variable may still name the directory of the other user.
-    with suppress(OSError):
-        own = bool(given) and Path(given).stat().st_uid == owner
-    if own:
+    if os.path.isdir(given) and os.stat(given).st_uid == owner:
         return private_directory(Path(given) / "exop")
     return private_directory(Path(os.environ.get("TMPDIR") or "/tmp") / f"exop-{owner}")
 
@@ -92,23 +87,21 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def claim(address: Path | None) -> tuple[UnixListener, Callable[[], None]]:
-    """Listen at *address*, or at a free name in the run directory; return the listener and what removes its entry."""
+def claim(address: Path | None) -> UnixListener:
+    """Listen at *address*, which the run directory then has a link to, or at a free name in the run directory."""
     if address is None:
-        return _first_free(run_directory(), listen), lambda: None
+        return _first_free(run_directory(), listen)
     _make(directory := address.parent)
     if directory.stat().st_mode & stat.S_IWOTH:  # otherwise, an existing directory may be shared
         raise unusable(directory, "every user may write there", f"chmod o-w {directory}, or take another directory")
     listener = listen(address)
-    try:
-        return listener, announce(address)
-    except (AddressUnusable, OSError):
-        # Clients that know the state directory still find it there.
-        return listener, lambda: None
+    with suppress(AddressUnusable, OSError):  # clients that know the state directory still find it there
+        listener.link = announce(address)
+    return listener
 
 
-def announce(address: Path) -> Callable[[], None]:
-    """Put a link to *address* into the run directory; returns what removes it."""
+def announce(address: Path) -> Path:
+    """Put a link to *address* into the run directory, and return it."""
 
     def link(entry: Path) -> Path:
         if os.path.lexists(entry):
@@ -120,9 +113,7 @@ def announce(address: Path) -> Callable[[], None]:
 
     directory = run_directory()
     with locked(directory):
-        entry = _first_free(directory, link)
-    owner = os.getpid()
-    return lambda: entry.unlink(missing_ok=True) if os.getpid() == owner else None
+        return _first_free(directory, link)
 
 
 def find_entries() -> dict[Path, int]:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]
 
 _log = logging.getLogger("exop.remoting")
-_RETRY_AFTER = 0.1
 
 
 def owner_is_admin(peer: Peer) -> Role | None:
@@ -100,7 +99,6 @@ class ControlServer:
         self._listeners: list[Listener] = []
         self._acceptors: list[threading.Thread] = []
         self._started = False
-        self._undo_entry: Callable[[], None] = lambda: None
 
     @property
     def address(self) -> Path:
@@ -133,8 +131,7 @@ class ControlServer:
         self._started = True
         try:
             if self._local:
-                listener, self._undo_entry = claim(self._wanted)
-                self._listeners.append(listener)
+                self._listeners.append(claim(self._wanted))
             for uri in self._uris:
                 self._listeners.append(listen(uri, self._identity))
         except BaseException:
@@ -163,7 +160,6 @@ class ControlServer:
             listener.shutdown()
         for acceptor in self._acceptors:
             acceptor.join()
-        self._undo_entry()
         for listener in self._listeners:
             listener.close()
         for operation in self._connections.close():
@@ -217,7 +213,7 @@ class ControlServer:
                 sock = listener.accept()
             except OSError as problem:
                 # A lack of descriptors or memory passes; the wait prevents a busy loop.
-                if not self._connections.closing.wait(_RETRY_AFTER):
+                if not self._connections.closing.wait(0.1):
                     _log.warning("the control server cannot accept a connection: %s", problem.strerror)
                 continue
             try:

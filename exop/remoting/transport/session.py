@@ -66,8 +66,7 @@ class Sessions:
     @operation(role=None)
     def data_ticket(self) -> str:
         """Return a ticket for one data connection of the calling platform."""
-        peer = PEER.get()
-        return self._tickets.issue(peer.name if peer is not None else "")
+        return self._tickets.issue((PEER.get() or Peer()).name)
 
     def serve(self, sock: socket.socket, connection: Connection, deadline: float) -> None:
         """Serve an accepted connection until its peer goes, or breaks a bound."""
@@ -96,7 +95,7 @@ class Sessions:
         """Tell a peer that it is not served, without waiting for anything that it might send, and close."""
         with closing(self._channel(sock)) as channel, suppress(EOFError):
             # A fresh socket has room for one small message, so this does not wait.
-            channel.send_greeting(encode_message(handshake.Declined(problem)), time.monotonic())
+            channel.write(encode_message(handshake.Declined(problem)), time.monotonic())
 
     @contextmanager
     def _bounded(self, sock: socket.socket, connection: Connection) -> Iterator[BoundedChannel]:

@@ -100,20 +100,22 @@ class Listener:
 
 
 class UnixListener(Listener):
-    """A listening Unix socket and its file."""
+    """A listening Unix socket and its file; *link* is a symbolic link to the file, if there is one."""
 
     def __init__(self, path: Path, sock: socket.socket) -> None:
         super().__init__(f"unix:{path}", sock)
         self.path = path
+        self.link: Path | None = None
         self._inode = path.lstat().st_ino
 
     def close(self) -> None:
-        """Stop listening and remove the file, unless another process has replaced it."""
+        """Stop listening and remove the file, unless another process has replaced it, and the link."""
         self._sock.close()
-        # A forked child holds the socket, too, and must not remove the file.
-        if not self.is_ours or not self.path.parent.is_dir():
+        if not self.is_ours:  # a forked child holds the socket, too, and must not remove the file
             return
-        with locked(self.path.parent), suppress(FileNotFoundError):
+        if self.link is not None:
+            self.link.unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError), locked(self.path.parent):
             if self.path.lstat().st_ino == self._inode:
                 self.path.unlink()
 

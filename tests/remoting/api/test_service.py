@@ -13,12 +13,12 @@ def test_the_result_is_given_out_once() -> None:
     tasks = Tasks()
     gate = threading.Event()
     number = tasks.begin(lambda: gate.wait(60) and 7)
-    assert not tasks.ended(number, 0.01)
+    with pytest.raises(TimeoutError):
+        tasks[number].result(0.01)
     gate.set()
-    assert tasks.ended(number, 30)
-    assert tasks.result(number) == 7
+    assert tasks.take(number).result(30) == 7
     with pytest.raises(PlanError, match=r"nothing of the number .* \(any more\)"):
-        tasks.result(number)
+        tasks.take(number)
 
 
 def test_its_error_is_its_own() -> None:
@@ -29,7 +29,7 @@ def test_its_error_is_its_own() -> None:
 
     tasks = Tasks()
     with pytest.raises(PlanError, match="it cannot be"):
-        tasks.result(tasks.begin(fail))
+        tasks.take(tasks.begin(fail)).result()
 
 
 def test_it_is_bounded() -> None:
@@ -40,11 +40,11 @@ def test_it_is_bounded() -> None:
     with pytest.raises(PlatformBusy, match="8 others are under way; try again"):
         tasks.begin(lambda: 1)
     gate.set()
-    assert [tasks.result(number) for number in waiting] == [1] * RUNNING
+    assert [tasks.take(number).result() for number in waiting] == [1] * RUNNING
     numbers = []
     for _ in range(ENDED + 1):
         numbers.append(tasks.begin(lambda: 2))
-        tasks._futures.get(numbers[-1]).result(30)
+        tasks[numbers[-1]].result(30)
     with pytest.raises(PlanError):
-        tasks.result(numbers[0])
-    assert tasks.result(numbers[-1]) == 2
+        tasks.take(numbers[0])
+    assert tasks.take(numbers[-1]).result() == 2

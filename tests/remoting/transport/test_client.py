@@ -19,9 +19,9 @@ from rpyc.core import brine
 from exop import __version__
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch, RemotingError
 from exop.remoting import ControlClient, ControlServer, Limits, find_platforms
-from exop.remoting.transport import client as client_module
 from exop.remoting.transport import endpoints
 from exop.remoting.transport.codec import encode_message
+from exop.remoting.transport.frames import BoundedChannel
 from exop.remoting.transport.handshake import PROTOCOL, Declined, Welcome
 from exop.remoting.transport.sockets import Peer
 from tests.remoting.target import HEADER, SHORT, RawPeer
@@ -202,11 +202,11 @@ def test_interrupted_call(server: ControlServer, desk: Any, monkeypatch: pytest.
     client = ControlClient(server.address)
     assert client.call("ready") is True
 
-    def interrupt(self: object, *request: object) -> bytes:
+    def interrupt(self: object, *request: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(client_module.ControlClient, "_answer", interrupt)
+        patch.setattr(BoundedChannel, "transmit", interrupt)
         with pytest.raises(KeyboardInterrupt):
             client.call("wait")
     assert client.call("ready") is True

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 from exop import Application
 from exop.app import ChannelRef
 from exop.errors import MeshError, UnknownName
-from exop.model.slets.slet import spec_of
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ class Pipeline:
         return found[-1] if found else self.columns
 
     def _add_other(self, app: Application, step: Other, rows: ChannelRef) -> ChannelRef:
-        spec = spec_of(step.slet) if not isinstance(step.slet, str) else app._resolve(step.slet)
+        spec = app._resolve(step.slet)
         inputs = [port.name for port in spec.inputs]
         if len(inputs) != 1:
             raise MeshError(f"{step.name}: {spec.name} has the inputs {inputs}; in a pipeline, it needs exactly one")
