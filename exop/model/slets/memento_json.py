@@ -9,7 +9,6 @@ those of the msgpack encoding. Arrays and Arrow tables are only displayed and ca
 from __future__ import annotations
 
 import base64
-import dataclasses
 import enum
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -24,7 +23,7 @@ from exop.errors import StoredStateError
 from exop.model.items import Batch, Window
 from exop.model.slets.memento import Memento, refused
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
-from exop.model.values.classes import Declared, class_named, factory_named, filled, filled_tuple, name_of
+from exop.model.values.classes import Declared, class_named, factory_named, filled, name_of
 from exop.model.values.depth import TooDeep, deep_place
 from exop.model.values.encoding import PATHS, READERS, WRITERS, Tag, is_record, watched
 
@@ -263,9 +262,7 @@ class _Reader:
     def _record(self, wanted: Type, given: Any, path: str) -> Any:
         kind, values = wanted.cls, self.fields(given, wanted, path)
         try:
-            if dataclasses.is_dataclass(kind):
-                return filled(kind, values, defaults=self.declared.names(kind))
-            return filled_tuple(kind, values)
+            return filled(kind, values, defaults=self.declared.names(kind))
         except StoredStateError as problem:
             self._fail(f"{path}: {problem.problem}")
 

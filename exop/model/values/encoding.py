@@ -33,7 +33,7 @@ from exop.errors import NotStorable, StoredStateError
 from exop.model.items import Batch, Window
 from exop.model.types.description import is_named_tuple
 from exop.model.values import columns
-from exop.model.values.classes import Declared, class_named, factory_named, filled, filled_tuple, name_of
+from exop.model.values.classes import Declared, class_named, factory_named, filled, name_of
 from exop.model.values.depth import AROUND, DEPTH, TooDeep, deep_place, is_shallow
 
 #: The extension type of marks.
@@ -400,8 +400,6 @@ def _read_enum(content: list[Any], reader: _Decoder) -> Any:
 
 def _read_record(content: list[Any], reader: _Decoder, what: str, fits: Callable[[Any], bool]) -> Any:
     kind, fields = class_named(content[0], what, fits, reader.declared), dict(reader.table(content[1:]))
-    if fits is is_named_tuple:
-        return filled_tuple(kind, fields)
     return filled(kind, fields, defaults=reader.declared is None or reader.declared.names(kind))
 
 
