@@ -18,24 +18,18 @@ from exop.safe_repr import json_text
 #: A call of a method of a mesh: the method, the name of a node or channel, and the keyword arguments.
 Edit: TypeAlias = tuple[str, str, dict[str, Any]]
 #: The fields of a node with keys of the same name.
-_CARE: Final = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
-_SETTINGS: Final[dict[str, Any]] = {"settings": dict[str, Any], "unset": list[str]}
-_CHANNEL: Final[dict[str, Any]] = {
-    **dict.fromkeys(("kind", "host", "type"), str),
-    "connector": dict[str, Any],
-    "unset": list[str],
-    "pending": list[dict[str, Any]],
-}
-_NODE: Final[dict[str, Any]] = {
-    **dict.fromkeys(("slet", "host", "group", "on_error"), str),
+_CARE: Final[dict[str, Any]] = {
+    "host": str,
+    "group": str,
     "suspended": bool,
+    "on_error": str,
     "timeout": float,
     "dead_letters": int,
-    "ports": dict[str, str],
-    "pending": list[dict[str, Any]],
-    **_SETTINGS,
 }
-_UPDATE: Final[dict[str, Any]] = {"when": str, "close_windows": bool, **_SETTINGS}
+_PLACE: Final[dict[str, Any]] = {"unset": list[str], "pending": list[dict[str, Any]]}
+_NODE: Final[dict[str, Any]] = {"slet": str, **_CARE, "ports": dict[str, str], "settings": dict[str, Any], **_PLACE}
+_CHANNEL: Final[dict[str, Any]] = {**dict.fromkeys(("kind", "host", "type"), str), "connector": dict[str, Any], **_PLACE}
+_UPDATE: Final[dict[str, Any]] = {"when": str, "close_windows": bool, "settings": dict[str, Any], "unset": list[str]}
 
 
 def to_toml(mesh: Graph) -> str:
@@ -179,19 +173,16 @@ def _check(place: str, table: Mapping[str, Any], types: Mapping[str, Any]) -> No
 
 def _channel_table(mesh: Graph, channel: ChannelSpec) -> dict[str, Any]:
     settings = _settings(mesh, channel.name, channel.settings)
-    place: dict[str, Any] = {} if channel.host is None else {"host": channel.host}
-    place |= {"connector": dict(channel.connector)} if channel.connector else {}
-    place |= {} if channel.type is None else {"type": type_text(channel.type)}
-    own = {"kind": channel.kind, **settings.pop("settings", {})}
-    return {**own, **settings, **place, **_pending(mesh, channel)}
+    place: dict[str, Any] = {"host": channel.host, "connector": dict(channel.connector) or None}
+    place["type"] = None if channel.type is None else type_text(channel.type)
+    given = {key: value for key, value in place.items() if value is not None}
+    return {"kind": channel.kind, **settings.pop("settings", {}), **settings, **given, **_pending(mesh, channel)}
 
 
 def _node_table(mesh: Graph, node: Node) -> dict[str, Any]:
     care = {key: value for key in _CARE if (value := getattr(node, key)) is not None and value is not False}
     settings = _settings(mesh, node.name, node.set_settings())
-    # In TOML, tables follow plain values.
-    unset = {"unset": settings.pop("unset")} if "unset" in settings else {}
-    return {"slet": node.slet.identity, **care, **unset, "ports": dict(node.ports), **settings, **_pending(mesh, node)}
+    return {"slet": node.slet.identity, **care, "ports": dict(node.ports), **settings, **_pending(mesh, node)}
 
 
 def _pending(mesh: Graph, there: Node | ChannelSpec) -> dict[str, Any]:
