@@ -28,11 +28,7 @@ _CARE: Final[dict[str, Any]] = {
 }
 _PLACE: Final[dict[str, Any]] = {"unset": list[str], "pending": list[dict[str, Any]]}
 _NODE: Final[dict[str, Any]] = {"slet": str, **_CARE, "ports": dict[str, str], "settings": dict[str, Any], **_PLACE}
-_CHANNEL: Final[dict[str, Any]] = {
-    **dict.fromkeys(("kind", "host", "type"), str),
-    "connector": dict[str, Any],
-    **_PLACE,
-}
+_CHANNEL: Final[dict[str, Any]] = {"kind": str, "host": str, "type": str, "connector": dict[str, Any], **_PLACE}
 _UPDATE: Final[dict[str, Any]] = {"when": str, "close_windows": bool, "settings": dict[str, Any], "unset": list[str]}
 
 
