@@ -193,8 +193,7 @@ def _read_fields(cls: Any) -> _Found:
                 cure += f"`{entry.name}: T = field(init=False)`"
                 raise wrong(name, f"the private field {entry.name!r} would be a setting", cure)
             made = entry.default_factory
-            missing = inspect.Parameter.empty if entry.default is dataclasses.MISSING else entry.default
-            default = missing if made is dataclasses.MISSING else made()
+            default = entry.default if made is dataclasses.MISSING else made()
             found.settings[entry.name] = _read_setting(entry.name, annotation, default)
     return found
 
@@ -276,7 +275,7 @@ def _read_port(slet: str, annotation: Any) -> PortType:
 
 
 def _read_setting(name: str, annotation: Any, default: Any) -> Setting:
-    missing = default is inspect.Parameter.empty
+    missing = default is inspect.Parameter.empty or default is dataclasses.MISSING
     return Setting(name, annotation, None if missing else default, required=missing)
 
 

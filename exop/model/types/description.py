@@ -202,12 +202,11 @@ class Type:
 
     def reached(self, *, unions: bool = True) -> Iterator[Type]:
         """Yield this type and all of which it consists, each once; without *unions*, no members of unions."""
-        seen: set[int] = set()
+        seen: set[Type] = set()
         found: list[Type] = [self]
         while found:
-            one = found.pop()
-            if id(one) not in seen:
-                seen.add(id(one))
+            if (one := found.pop()) not in seen:
+                seen.add(one)
                 yield one
                 found += one.arguments if unions or one.kind != "union" else ()
                 found += (field.type for field in one.fields.values())
