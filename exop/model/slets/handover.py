@@ -94,8 +94,7 @@ def _way(before: Node, after: Node) -> HandOver:
     if new is None:
         facts = {"node": before.name, "old": old.__name__, "new": after.slet.name, "cure": ""}
         raise MementoError(**facts, problem="it keeps no state")
-    restores = getattr(after.slet.factory, "restores", None)
-    if restores is not None and (problem := restores(before, after)):
+    if problem := getattr(after.slet.factory, "restores", Slet.restores)(before, after):
         facts = {"node": before.name, "old": before.slet.name, "new": after.slet.name, "problem": problem}
         raise MementoError(**facts, cure="rebuild it from a log upstream (`exop replace --rebuild log`), or ")
     if new is old:
@@ -155,9 +154,7 @@ def keeps_own_state(node: Node) -> bool:
 
 def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
     """The state inside an engine is taken over by an engine that supports it."""
-    asked = getattr(after.slet.factory, "inherits", None)
-    problem = asked(before, after) if callable(asked) else "its engine keeps it, and the platform cannot read it there"
-    if problem:
+    if problem := getattr(after.slet.factory, "inherits", Slet.inherits)(before, after):
         raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem, cure="")
     text = f"the state inside {before.slet.name} is taken over by {after.slet.name}"
     return HandOver(text, lambda _: new() if new else None, inside=True)
@@ -174,11 +171,10 @@ def tried(way: HandOver, before: Node, after: Node, predecessor: Any) -> HandOve
         return replace(way, text=f"the state inside {before.slet.name} is lost, as requested")
     if unknown:
         way = _inside(before, after, after.slet.memento)
-    attempt = getattr(after.slet.factory, "try_inherit", None)
-    if not way.inside or attempt is None:
+    if not way.inside:
         return way
     try:
-        found = attempt(predecessor, after)
+        found = getattr(after.slet.factory, "try_inherit", Slet.try_inherit)(predecessor, after)
     except ExopError as problem:
         old = spec_of(type(predecessor)).name
         raise MementoError(node=after.name, old=old, new=after.slet.name, problem=str(problem), cure="") from problem
