@@ -48,10 +48,9 @@ def hand_over(before: Node, after: Node) -> HandOver:
     """
     given = after.memento is not None or after.rebuild is not None
     way = _lost(before, after) if after.lose_state and not given else _way(before, after)
-    if way.take is _rebuilt:
-        return way
     package, new = new_version(before.slet.factory, after.slet.factory), after.slet.memento
-    if package is None or new is None:
+    rebuilt = after.rebuild is not None and after.memento is None
+    if package is None or new is None or rebuilt:
         return way
     kinds = {new, before.slet.memento or new}
     if not any(Mover(package).concerns(one.type) for kind in kinds for one in type_of(kind).fields.values()):
@@ -86,7 +85,7 @@ def _way(before: Node, after: Node) -> HandOver:
         given = after.memento.copied()
         return HandOver(f"the state ({type(given).__name__}) as it is given", lambda _: given)
     if after.rebuild is not None:
-        return HandOver("the state rebuilt from the log that its input comes from", _rebuilt)
+        return HandOver("the state rebuilt from the log that its input comes from", lambda _: None)
     if old is None and keeps_own_state(before):
         return _inside(before, after, new)
     if old is None:
@@ -139,11 +138,6 @@ def field_changes(before: Node, after: Node) -> Iterator[str]:
     if old.memento is not None and new.memento is not None:
         for change in changes(type_of(old.memento), type_of(new.memento)):
             yield f"memento {new.memento.__qualname__}: {change}"
-
-
-def _rebuilt(memento: Memento | None) -> Memento | None:
-    """The take function of a successor that builds its own state from the log."""
-    return None
 
 
 def keeps_own_state(node: Node) -> bool:
