@@ -32,16 +32,8 @@ _CHANNEL: Final[dict[str, Any]] = {"kind": str, "host": str, "type": str, "conne
 _UPDATE: Final[dict[str, Any]] = {"when": str, "close_windows": bool, "settings": dict[str, Any], "unset": list[str]}
 
 
-def to_toml(mesh: Graph) -> str:
-    """Write a mesh: one table per channel and per node, with the explicitly set settings."""
-    known: dict[str, str] = vars(mesh)  # a mesh never changes, and each of its checkpoints holds its text
-    if "_toml" not in known:
-        known["_toml"] = "\n".join(section_text(mesh, *section) for section in sections(mesh))
-    return known["_toml"]
-
-
 def sections(mesh: Graph) -> Iterator[tuple[str, str]]:
-    """The tables of the topology file of a mesh, in order: kind and name of each."""
+    """The tables of the topology file of a mesh, one per channel and per node, in order: kind and name of each."""
     yield "application", ""
     yield from (("channels", name) for name in mesh.channels)
     yield from (("nodes", name) for name in mesh.nodes)
@@ -50,7 +42,7 @@ def sections(mesh: Graph) -> Iterator[tuple[str, str]]:
 
 
 def section_text(mesh: Graph, kind: str, name: str) -> str:
-    """Write one of these tables."""
+    """Write one of these tables, with the explicitly set settings."""
     # tomlkit is needed by writers alone.
     import tomlkit
 
