@@ -13,11 +13,8 @@ import enum
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, time
-from decimal import Decimal
 from pathlib import PurePath
 from typing import Any, Final, NoReturn
-from uuid import UUID
 
 from exop.errors import StoredStateError
 from exop.model.items import Batch, Window
@@ -42,8 +39,8 @@ _TAGS: Final[Mapping[Any, str]] = {
     bytes: "$bytes",
     bytearray: "$bytes",
 }
-#: Written as text if the annotation names the class.
-_TEXTS: Final = (Decimal, UUID, date, datetime, time)
+#: Tags of values that are written as text if the annotation names the class.
+_TEXTS: Final = ("$decimal", "$uuid", "$date", "$datetime", "$time", "$path", "$enum")
 
 
 def _tag_of(kind: Any) -> str | None:
@@ -169,15 +166,10 @@ def _key(key: Any, wanted: Type) -> str | None:
         return None
     if kind in (int, float, bool):
         return repr(key).lower() if kind is bool else repr(key)
-    if not _is_text(kind, tag := _tag_of(kind)) or (tag == "$enum" and key.name not in kind.__members__):
+    if (tag := _tag_of(kind)) not in _TEXTS or (tag == "$enum" and key.name not in kind.__members__):
         return None
     bare = _leaf(str(tag), key)[1]
     return bare if isinstance(bare, str) else None
-
-
-def _is_text(kind: Any, tag: str | None) -> bool:
-    """Whether a value of the class can be created from its text."""
-    return kind in _TEXTS or tag in ("$path", "$enum")
 
 
 class _Reader:
@@ -213,7 +205,7 @@ class _Reader:
         return self._text(given, wanted, path) if isinstance(given, str) else given
 
     def _text(self, given: str, wanted: Type, path: str) -> Any:
-        if not _is_text(wanted.cls, tag := _tag_of(wanted.cls)):
+        if (tag := _tag_of(wanted.cls)) not in _TEXTS:
             return given
         try:
             return wanted.cls.__members__[given] if tag == "$enum" else _made(str(tag), given)
