@@ -158,11 +158,6 @@ class Type:
         """Whether the type declares `None`."""
         return any(one.kind == "none" for one in self.members)
 
-    @property
-    def nulls(self) -> dict[str, None]:
-        """The required nullable fields, which are `None` if a stored value lacks them."""
-        return {name: None for name, one in self.fields.items() if one.required and one.type.nullable}
-
     @cached_property
     def bare(self) -> Type:
         """The type behind its own names (`NewType`)."""

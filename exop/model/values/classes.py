@@ -62,7 +62,8 @@ def _default(kind: Any, name: str, factories: bool) -> Any:
         return field.default_factory()
     if field.default is not dataclasses.MISSING:
         return field.default
-    if name in type_of(kind).nulls:
+    wanted = type_of(kind).fields[name]
+    if wanted.required and wanted.type.nullable:
         return None
     problem = f"{kind.__qualname__} lacks the field {name}, which has no default"
     raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
