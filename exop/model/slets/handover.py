@@ -192,13 +192,12 @@ def check_movable(before: Node, after: Node) -> None:
         if hasattr(spec.factory, "commit_checkpoint"):
             raise PlanError(f"{to} without the output that it holds; move it with its state, and replace it then")
         return
-    stops = getattr(spec.factory, "quiesce", None) is not Slet.quiesce
     problem = ""
     if (keeps_own_state(before) or spec.tie is not None) and not getattr(spec.factory, "packs", False):
         problem = "its engine keeps state that the platform cannot read"
     elif spec.state is None and (spec.iterated or spec.own_driver) and not spec.inputs:
         problem = "it keeps no position in a memento, so it would begin anew there"
-    elif spec.own_driver and not stops:
+    elif spec.own_driver and getattr(spec.factory, "quiesce", None) is Slet.quiesce:
         problem = "it pushes from threads of its own and has no quiesce(), so its position is not known"
     if problem:
         cure = f"give it a memento{' and quiesce()' if spec.own_driver else ''}, or move it with lose_state=True"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias
@@ -124,12 +125,10 @@ def _check_version(version: int, kind: type[Memento], place: str) -> None:
 
 def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | None) -> Any:
     """The old memento: an instance of its class if that is loaded and unchanged, else its fields alone."""
-    try:
+    with suppress(StoredStateError):
         kind = class_named(stored.kind, "memento", lambda one: issubclass(one, Memento), declared)
         if type_of(kind).shape == stored.fields:
             return filled(kind, fields)
-    except StoredStateError:
-        pass
     return SimpleNamespace(**fields)
 
 
