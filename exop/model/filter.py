@@ -87,9 +87,6 @@ class _Joined(Filter):
 
     def _compile(self) -> Test:
         tests, ends = tuple(part.test for part in self.parts), self.sign == "|"
-        if len(tests) == 2 and not ends:  # the usual number
-            first, second = tests
-            return lambda properties: first(properties) and second(properties)
 
         def test(properties: Mapping[str, Any]) -> bool:
             for each in tests:

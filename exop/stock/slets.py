@@ -79,7 +79,7 @@ def _condition(port: str, text: str, item: PortType) -> Condition:
     if port == "rest":
         problem = "'rest' is the port of the items for which no condition holds; choose another name"
         raise SettingError(place="", setting="conditions", problem=problem)
-    return read_condition(text, ConditionNames(f"conditions.{port}", {"item": item}, punctuation=False))
+    return read_condition(text, ConditionNames(f"conditions.{port}", {"item": item}))
 
 
 class Aggregate(AggregateSlet, name="aggregate"):

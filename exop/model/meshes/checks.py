@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from exop.errors import MeshError, WiringError, entry
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
+from exop.model.meshes.fragments import fragments
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_channels, check_ports
 from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
@@ -149,12 +150,7 @@ def check(
 
 def parts(mesh: Mesh, kinds: Mapping[str, type[KindLike]], home: str = "home") -> Iterable[Mesh]:
     """Return the fragments of a mesh that spans hosts, or the mesh itself."""
-    if not mesh.spans(home):
-        return [mesh]
-    # Imported lazily: most applications are on one host.
-    from exop.model.meshes.fragments import fragments
-
-    return fragments(mesh, home, kinds=kinds).values()
+    return fragments(mesh, home, kinds=kinds).values() if mesh.spans(home) else [mesh]
 
 
 def _check_loops(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Collection[str]) -> None:
@@ -211,36 +207,25 @@ def check_join(
     mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]], nodes: Collection[str] | None = None
 ) -> None:
     """Compare the types of all ports at a channel; with *nodes*, those of these nodes with all others."""
-    spec = mesh.channels[channel]
-    kind, consumers = kinds[spec.kind], mesh.consumers(channel)
+    spec, among = mesh.channels[channel], mesh.nodes if nodes is None else nodes
+    kind = kinds[spec.kind]
+    ends = [(node.name, f"{node.name}.{port}", node.slet.ports[port].type) for node, port in mesh.producers(channel)]
     if spec.type is not None:
-        for consumer, port in consumers:
-            if (nodes is None or consumer.name in nodes) and (
-                reason := mismatch(spec.type, consumer.slet.ports[port].type)
-            ):
+        for name, _, pushed in ends:
+            if reason := mismatch(pushed, spec.type):
                 raise WiringError(
-                    f"{consumer.name}.{port} cannot take what {spec.type.origin or 'another host'} sends through "
-                    f"{channel!r}: {reason}; put a slet that converts between them"
+                    f"{spec.type.origin or name} sends through {channel!r} what the home does not expect: {reason}; "
+                    f"load the same release of its slet here and at the home"
                 )
-        for producer, out in mesh.producers(channel):
-            if reason := mismatch(producer.slet.ports[out].type, spec.type):
-                raise WiringError(
-                    f"{spec.type.origin or producer.name} sends through {channel!r} what the home does not expect: "
-                    f"{reason}; load the same release of its slet here and at the home"
-                )
-    for producer, out in mesh.producers(channel):
-        pushed = producer.slet.ports[out].type
-        if nodes is None or producer.name in nodes:
-            for setting, name in kind.fields(spec.settings):
-                sent = replace(pushed, origin=f"{producer.name}.{out}")
-                sent.check_field(f"the channel {channel!r} ({spec.kind})", setting, name)
-        for consumer, port in consumers:
-            if nodes is not None and producer.name not in nodes and consumer.name not in nodes:
-                continue
-            if reason := join_mismatch(kind, pushed, consumer.slet.ports[port]):
-                problem = f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}"
-                cure = "put a slet that converts between them"
-                raise WiringError(f"{problem}; {cure}")
+        ends.append(("", spec.type.origin or "another host", spec.type))
+    for producer, end, pushed in ends:
+        for setting, name in kind.fields(spec.settings) if producer in among else ():
+            replace(pushed, origin=end).check_field(f"the channel {channel!r} ({spec.kind})", setting, name)
+        for consumer, port in mesh.consumers(channel):
+            new = producer in among or consumer.name in among
+            if new and (reason := join_mismatch(kind, pushed, consumer.slet.ports[port])):
+                problem = f"{end} cannot feed {consumer.name}.{port} through {channel!r}: {reason}"
+                raise WiringError(f"{problem}; put a slet that converts between them")
 
 
 def check_group(mesh: Mesh, group: str, kinds: Mapping[str, type[KindLike]], *, alike: bool = True) -> None:

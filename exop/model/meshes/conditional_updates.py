@@ -11,15 +11,14 @@ import ast
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
 from exop.errors import ConditionError, MeshError, SettingError, UnknownName, suggest
-from exop.model.meshes.nodes import ChannelSpec, ConditionalUpdate, Node
+from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Node
 from exop.model.slets.ports import PortType
 from exop.model.slets.spec import SletSpec
 from exop.model.types.assignable import missing_field
-from exop.model.types.description import ANY, Type
+from exop.model.types.description import Type
 
 Place = TypeVar("Place", Node, ChannelSpec)
 
@@ -27,6 +26,7 @@ Place = TypeVar("Place", Node, ChannelSpec)
 ITEM: Final = "item"
 #: The name of the time of a punctuation in a condition.
 PUNCTUATION: Final = "punctuation"
+_TIME: Final = {PUNCTUATION: PortType()}
 #: The maximum number of characters of a condition: text from outside must not exhaust the parser.
 LONGEST: Final = 2000
 #: The maximum depth of nesting.
@@ -58,15 +58,14 @@ class ConditionNames:
 
     Attributes:
         place: The node or channel that is configured; named in errors.
-        subjects: The input ports (or `item`), each with the type that it carries; a condition names exactly one.
+        subjects: The input ports (or `item`), each with the type that it carries, and `punctuation` if a condition may
+            name the time; a condition names exactly one of them.
         settings: The names of the settings.
-        punctuation: Whether a condition may name the time, too.
     """
 
     place: str
     subjects: Mapping[str, PortType]
     settings: Collection[str] = ()
-    punctuation: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,7 @@ class _Reader:
         for node in nodes:
             self._check(node)
         subject = self._subject(nodes)
-        carried = self.names.subjects.get(subject)
-        known = ANY if carried is None else carried.items
+        known = self.names.subjects[subject].items
         for node in nodes if known.kind != "union" else ():
             if (name := _field_name(node, subject)) is None or (problem := missing_field(known, name)) is None:
                 continue
@@ -151,7 +149,7 @@ class _Reader:
 
     def _subject(self, nodes: Collection[ast.AST]) -> str:
         """Return the one port that the condition names."""
-        possible, found = [*self.names.subjects, *([PUNCTUATION] if self.names.punctuation else [])], ""
+        possible, found = self.names.subjects, ""
         known = [*possible, *self.names.settings]
         for node in (one for one in nodes if isinstance(one, ast.Name)):
             if node.id not in known:
@@ -229,7 +227,7 @@ class _Reading(ast.NodeTransformer):
         return ast.Subscript(self.visit(node.value), self.visit(node.slice), ast.Load())
 
 
-def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = MappingProxyType({})) -> ConditionNames:
+def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = NOTHING) -> ConditionNames:
     """Return the names allowed in a condition on a node: the ports into which items are pushed, and the settings.
 
     A port without a declared type has that of *types*, the types of the items that come.
@@ -242,13 +240,13 @@ def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = Mappi
         cure = "configure it without `when`, or set a condition on a slet that items are pushed into"
         raise MeshError(f"{place}: {spec.name} {why}, so there is no item at which its settings could change; {cure}")
     known = {name: types.get(name, one) if one.items.kind in _OPEN else one for name, one in named.items()}
-    return ConditionNames(place, known, tuple(spec.settings), punctuation=len(pushed) == 1)
+    return ConditionNames(place, known | (_TIME if len(pushed) == 1 else {}), tuple(spec.settings))
 
 
 def item_names(channel: str, carried: PortType) -> ConditionNames:
     """Return the names allowed in a condition on a channel: the channel itself or `item`, and `punctuation`."""
     names = [ITEM, channel] if channel.isidentifier() else [ITEM]
-    return ConditionNames(channel, dict.fromkeys(names, carried))
+    return ConditionNames(channel, dict.fromkeys(names, carried) | _TIME)
 
 
 def next_condition(place: Node | ChannelSpec, carried: PortType) -> Condition:
@@ -258,7 +256,7 @@ def next_condition(place: Node | ChannelSpec, carried: PortType) -> Condition:
 
 
 def conditional_update(
-    node: Node, when: str, settings: Mapping[str, Any], types: Mapping[str, PortType] = MappingProxyType({})
+    node: Node, when: str, settings: Mapping[str, Any], types: Mapping[str, PortType] = NOTHING
 ) -> ConditionalUpdate:
     """Return a checked update for a node; *types* are those of the items that come."""
     if not settings:

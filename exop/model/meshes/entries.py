@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from itertools import compress, islice
+from itertools import compress
 from operator import is_not
 from typing import Any, Final, TypeVar
 
@@ -39,18 +39,11 @@ class Entries(Mapping[str, T]):
     def __getitem__(self, name: str) -> T:
         return self.edits[name] if name in self.edits else self.base[name]
 
-    def get(self, name: str, default: Any = None) -> T | Any:
-        """As of any mapping."""
-        return self.edits[name] if name in self.edits else self.base.get(name, default)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.base or name in self.edits
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.whole())
 
     def __len__(self) -> int:
-        return len(self.base) + len(self.added())
+        return len(self.base) + sum(name not in self.base for name in self.edits)
 
     def items(self) -> ItemsView[str, T]:
         """As of any mapping."""
@@ -63,10 +56,6 @@ class Entries(Mapping[str, T]):
     def __repr__(self) -> str:
         return repr(self.whole())
 
-    def added(self) -> dict[str, T]:
-        """Return the new entries, in order."""
-        return {name: one for name, one in self.edits.items() if name not in self.base}
-
     def whole(self) -> dict[str, T]:
         """Return all entries as a dict, which must not be modified."""
         return self.base | self.edits if self.edits else self.base
@@ -74,37 +63,32 @@ class Entries(Mapping[str, T]):
 
 def touched(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
     """Return the names whose values in *after* are other objects than in *before*; new ones in the order of *after*."""
-    pair = _related(before, after)
-    old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].edits, pair[1].edits)
+    old, new, shared = _compared(before, after)
     found = list(compress(new, map(is_not, map(old.get, new), new.values())))
-    if pair is None:
-        return found
-    found += [name for name in old if name not in new]
-    return [name for name in found if name in after and after[name] is not before.get(name)]
+    if shared:  # edits, of which some may have been made on both sides, or taken back
+        found += [name for name in old if name not in new and name in shared]
+        found = [name for name in found if after[name] is not before.get(name)]
+    return found
 
 
 def missing(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
     """Return the names of *before* that *after* lacks."""
-    pair = _related(before, after)
-    old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].edits, after)
-    return [name for name in old if name not in new]
+    old, new, shared = _compared(before, after)
+    return [name for name in old if name not in new and name not in shared]
 
 
 def keeps_order(before: Mapping[str, T], after: Mapping[str, T]) -> bool:
     """Whether common names have the same order in *after*, with new ones behind them."""
-    pair = _related(before, after)
-    old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].added(), pair[1].added())
-    kept = [name for name in old if name in new]
-    return [*islice(new, len(kept))] == kept
+    old, new, shared = _compared(before, after)
+    kept = [name for name in old if name in new and name not in shared]
+    return [name for name in new if name not in shared][: len(kept)] == kept
 
 
-def _whole(mapping: Mapping[str, T]) -> Mapping[str, T]:
-    """The mapping in a form that is read without a loop in Python."""
-    return mapping.whole() if isinstance(mapping, Entries) else mapping
-
-
-def _related(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[Entries[T], Entries[T]] | None:
-    """Return both, if they share all entries except for their edits."""
-    if isinstance(before, Entries) and isinstance(after, Entries) and before.base is after.base:
-        return before, after
-    return None
+def _compared(
+    before: Mapping[str, T], after: Mapping[str, T]
+) -> tuple[Mapping[str, T], Mapping[str, T], Mapping[str, T]]:
+    """Return the entries to compare: the edits of both, and the base that they share; or all entries, and none."""
+    if isinstance(before, Entries) and isinstance(after, Entries):
+        shared = before.base is after.base
+        return (before.edits, after.edits, before.base) if shared else (before.whole(), after.whole(), {})
+    return before, after, {}

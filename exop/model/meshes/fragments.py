@@ -320,16 +320,13 @@ def _check_windows(placement: Placement) -> None:
     """Refuse windows whose slets on other hosts read them, evict from them, or have windows of their own sizes."""
     mesh = placement.mesh
     for channel in (one for one in mesh.channels.values() if one.kind == WINDOW):
-        sizes = channel.settings.get("ports") or {}
+        sizes, there = channel.settings.get("ports") or {}, placement.channels[channel.name]
         for node, port in mesh.consumers(channel.name):
             own = sizes.get(f"{node.name}.{port}")
-            evicts = (own or {}).get("evict", channel.settings.get("evict"))
-            reads = node.slet.ports[port].pulled
-            if placement.of(node) != (there := placement.channels[channel.name]) and (
-                own is not None or evicts or reads
-            ):
-                why = "evicts from its windows" if evicts else "reads its window"
-                why = "has windows of its own sizes" if own is not None and not evicts else why
+            why = "reads its window" if node.slet.ports[port].pulled else ""
+            why = why if own is None else "has windows of its own sizes"
+            why = "evicts from its windows" if (own or {}).get("evict", channel.settings.get("evict")) else why
+            if why and placement.of(node) != there:
                 raise MeshError(
                     f"{mesh.name}: {node.name} ({placement.of(node)}) {why}, and the channel {channel.name!r} is on "
                     f"{there}; place both on one host, mesh.move({channel.name!r}, to={placement.of(node)!r})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
@@ -314,7 +315,12 @@ class Mesh(Graph):
 
     def to_toml(self) -> str:
         """Return the mesh as the content of a topology file."""
-        return topology.to_toml(self)
+        return self._toml
+
+    @cached_property
+    def _toml(self) -> str:
+        """The text, which each checkpoint holds."""
+        return "\n".join(topology.section_text(self, *section) for section in topology.sections(self))
 
     @classmethod
     def from_toml(cls, text: str, catalog: Mapping[str, SletSpec]) -> Self:

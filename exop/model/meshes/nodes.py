@@ -14,6 +14,7 @@ from exop.errors import MeshError, UnknownName, entry
 from exop.model.meshes.entries import Entries
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import WINDOW, PortType
+from exop.model.slets.slet import Slet
 from exop.model.slets.spec import POLICIES, Policy, Setting, SletSpec, configured, copied, invalid_bounds
 
 DIRECT: Final = "direct"
@@ -226,8 +227,7 @@ class Node:
 
     def repeats(self) -> bool:
         """Whether the same results come in the same order again after a restart, as `Slet.repeats` says."""
-        repeats = getattr(self.slet.factory, "repeats", None)
-        return repeats is None or bool(repeats(self.settings))
+        return bool(getattr(self.slet.factory, "repeats", Slet.repeats)(self.settings))
 
     def inputs(self) -> dict[str, str]:
         """Return the channel of each input port."""

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from exop.errors import MeshError, UnknownName, entry
 from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
+from exop.model.slets.described import absent, describe, read_type, type_text
 from exop.model.slets.relay import RELAY
 from exop.model.slets.spec import SletSpec
 from exop.model.types.assignable import value_mismatch
@@ -17,36 +18,22 @@ from exop.safe_repr import json_text
 #: A call of a method of a mesh: the method, the name of a node or channel, and the keyword arguments.
 Edit: TypeAlias = tuple[str, str, dict[str, Any]]
 #: The fields of a node with keys of the same name.
-_CARE: Final = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
-_SETTINGS: Final[dict[str, Any]] = {"settings": dict[str, Any], "unset": list[str]}
-_CHANNEL: Final[dict[str, Any]] = {
-    **dict.fromkeys(("kind", "host", "type"), str),
-    "connector": dict[str, Any],
-    "unset": list[str],
-    "pending": list[dict[str, Any]],
-}
-_NODE: Final[dict[str, Any]] = {
-    **dict.fromkeys(("slet", "host", "group", "on_error"), str),
+_CARE: Final[dict[str, Any]] = {
+    "host": str,
+    "group": str,
     "suspended": bool,
+    "on_error": str,
     "timeout": float,
     "dead_letters": int,
-    "ports": dict[str, str],
-    "pending": list[dict[str, Any]],
-    **_SETTINGS,
 }
-_UPDATE: Final[dict[str, Any]] = {"when": str, "close_windows": bool, **_SETTINGS}
-
-
-def to_toml(mesh: Graph) -> str:
-    """Write a mesh: one table per channel and per node, with the explicitly set settings."""
-    known: dict[str, str] = vars(mesh)  # a mesh never changes, and each of its checkpoints holds its text
-    if "_toml" not in known:
-        known["_toml"] = "\n".join(section_text(mesh, *section) for section in sections(mesh))
-    return known["_toml"]
+_PLACE: Final[dict[str, Any]] = {"unset": list[str], "pending": list[dict[str, Any]]}
+_NODE: Final[dict[str, Any]] = {"slet": str, **_CARE, "ports": dict[str, str], "settings": dict[str, Any], **_PLACE}
+_CHANNEL: Final[dict[str, Any]] = {"kind": str, "host": str, "type": str, "connector": dict[str, Any], **_PLACE}
+_UPDATE: Final[dict[str, Any]] = {"when": str, "close_windows": bool, "settings": dict[str, Any], "unset": list[str]}
 
 
 def sections(mesh: Graph) -> Iterator[tuple[str, str]]:
-    """The tables of the topology file of a mesh, in order: kind and name of each."""
+    """The tables of the topology file of a mesh, one per channel and per node, in order: kind and name of each."""
     yield "application", ""
     yield from (("channels", name) for name in mesh.channels)
     yield from (("nodes", name) for name in mesh.nodes)
@@ -55,14 +42,12 @@ def sections(mesh: Graph) -> Iterator[tuple[str, str]]:
 
 
 def section_text(mesh: Graph, kind: str, name: str) -> str:
-    """Write one of these tables."""
+    """Write one of these tables, with the explicitly set settings."""
     # tomlkit is needed by writers alone.
     import tomlkit
 
     document = tomlkit.document()
     if kind == "slets":
-        from exop.model.slets.described import describe
-
         # One line of JSON: TOML has no null.
         spec = next(node.slet for node in mesh.nodes.values() if node.slet.identity == name)
         document["slets"] = {name: {"described": json_text(describe(spec), indent=None)}}
@@ -110,9 +95,6 @@ def _described(document: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> 
     for name, table in _tables(document, "slets"):
         _check(f"[slets.{name!r}]", {"described": None, **table}, {"described": str})
         if name not in catalog:
-            # Imported lazily: most files name slets that are here.
-            from exop.model.slets.described import absent
-
             found[name] = absent(table["described"].encode())
     return found
 
@@ -122,9 +104,6 @@ def _channel(name: str, table: Mapping[str, Any]) -> ChannelSpec:
     settings = {option: value for option, value in table.items() if option not in _CHANNEL}
     given = {key: table[key] for key in ("host", "connector") if key in table}
     if "type" in table:
-        # Imported lazily: only fragments have channels with a type.
-        from exop.model.slets.described import read_type
-
         given["type"] = read_type(table["type"])
     return ChannelSpec(name, table.get("kind", DIRECT), settings | dict.fromkeys(table.get("unset", ())), **given)
 
@@ -186,22 +165,16 @@ def _check(place: str, table: Mapping[str, Any], types: Mapping[str, Any]) -> No
 
 def _channel_table(mesh: Graph, channel: ChannelSpec) -> dict[str, Any]:
     settings = _settings(mesh, channel.name, channel.settings)
-    place: dict[str, Any] = {} if channel.host is None else {"host": channel.host}
-    place |= {"connector": dict(channel.connector)} if channel.connector else {}
-    if channel.type is not None:
-        from exop.model.slets.described import type_text
-
-        place["type"] = type_text(channel.type)
-    own = {"kind": channel.kind, **settings.pop("settings", {})}
-    return {**own, **settings, **place, **_pending(mesh, channel)}
+    place: dict[str, Any] = {"host": channel.host, "connector": dict(channel.connector) or None}
+    place["type"] = None if channel.type is None else type_text(channel.type)
+    given = {key: value for key, value in place.items() if value is not None}
+    return {"kind": channel.kind, **settings.pop("settings", {}), **settings, **given, **_pending(mesh, channel)}
 
 
 def _node_table(mesh: Graph, node: Node) -> dict[str, Any]:
     care = {key: value for key in _CARE if (value := getattr(node, key)) is not None and value is not False}
     settings = _settings(mesh, node.name, node.set_settings())
-    # In TOML, tables follow plain values.
-    unset = {"unset": settings.pop("unset")} if "unset" in settings else {}
-    return {"slet": node.slet.identity, **care, **unset, "ports": dict(node.ports), **settings, **_pending(mesh, node)}
+    return {"slet": node.slet.identity, **care, "ports": dict(node.ports), **settings, **_pending(mesh, node)}
 
 
 def _pending(mesh: Graph, there: Node | ChannelSpec) -> dict[str, Any]:

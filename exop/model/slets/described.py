@@ -48,6 +48,7 @@ def describe(spec: SletSpec) -> dict[str, Any]:
             "schema": as_data(found),
             "fingerprint": fingerprint(found),
         }
+    repeats = getattr(getattr(spec.factory, "repeats", None), "__func__", None)
     return {
         "format": FORMAT,
         "slet": spec.identity,
@@ -70,7 +71,7 @@ def describe(spec: SletSpec) -> dict[str, Any]:
         **{name: getattr(spec, name) for name in ("effects", "on_error", "atomic", "dead_letters")},
         "timeout": spec.timeout or None,
         "gathers": getattr(spec.factory, "gathers", 0),
-        "varies": getattr(getattr(spec.factory, "repeats", None), "__func__", None) not in _REPEATS,
+        "varies": spec.factory.varies if isinstance(spec.factory, Absent) else repeats not in _REPEATS,
     }
 
 

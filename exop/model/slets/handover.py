@@ -48,10 +48,9 @@ def hand_over(before: Node, after: Node) -> HandOver:
     """
     given = after.memento is not None or after.rebuild is not None
     way = _lost(before, after) if after.lose_state and not given else _way(before, after)
-    if way.take is _rebuilt:
-        return way
     package, new = new_version(before.slet.factory, after.slet.factory), after.slet.memento
-    if package is None or new is None:
+    rebuilt = after.rebuild is not None and after.memento is None
+    if package is None or new is None or rebuilt:
         return way
     kinds = {new, before.slet.memento or new}
     if not any(Mover(package).concerns(one.type) for kind in kinds for one in type_of(kind).fields.values()):
@@ -86,7 +85,7 @@ def _way(before: Node, after: Node) -> HandOver:
         given = after.memento.copied()
         return HandOver(f"the state ({type(given).__name__}) as it is given", lambda _: given)
     if after.rebuild is not None:
-        return HandOver("the state rebuilt from the log that its input comes from", _rebuilt)
+        return HandOver("the state rebuilt from the log that its input comes from", lambda _: None)
     if old is None and keeps_own_state(before):
         return _inside(before, after, new)
     if old is None:
@@ -94,8 +93,7 @@ def _way(before: Node, after: Node) -> HandOver:
     if new is None:
         facts = {"node": before.name, "old": old.__name__, "new": after.slet.name, "cure": ""}
         raise MementoError(**facts, problem="it keeps no state")
-    restores = getattr(after.slet.factory, "restores", None)
-    if restores is not None and (problem := restores(before, after)):
+    if problem := getattr(after.slet.factory, "restores", Slet.restores)(before, after):
         facts = {"node": before.name, "old": before.slet.name, "new": after.slet.name, "problem": problem}
         raise MementoError(**facts, cure="rebuild it from a log upstream (`exop replace --rebuild log`), or ")
     if new is old:
@@ -142,11 +140,6 @@ def field_changes(before: Node, after: Node) -> Iterator[str]:
             yield f"memento {new.memento.__qualname__}: {change}"
 
 
-def _rebuilt(memento: Memento | None) -> Memento | None:
-    """The take function of a successor that builds its own state from the log."""
-    return None
-
-
 def keeps_own_state(node: Node) -> bool:
     """Whether the slet keeps state outside of a memento, perhaps only with some settings."""
     found = getattr(node.slet.factory, "keeps_own_state", False)
@@ -155,9 +148,7 @@ def keeps_own_state(node: Node) -> bool:
 
 def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
     """The state inside an engine is taken over by an engine that supports it."""
-    asked = getattr(after.slet.factory, "inherits", None)
-    problem = asked(before, after) if callable(asked) else "its engine keeps it, and the platform cannot read it there"
-    if problem:
+    if problem := getattr(after.slet.factory, "inherits", Slet.inherits)(before, after):
         raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem, cure="")
     text = f"the state inside {before.slet.name} is taken over by {after.slet.name}"
     return HandOver(text, lambda _: new() if new else None, inside=True)
@@ -174,11 +165,10 @@ def tried(way: HandOver, before: Node, after: Node, predecessor: Any) -> HandOve
         return replace(way, text=f"the state inside {before.slet.name} is lost, as requested")
     if unknown:
         way = _inside(before, after, after.slet.memento)
-    attempt = getattr(after.slet.factory, "try_inherit", None)
-    if not way.inside or attempt is None:
+    if not way.inside:
         return way
     try:
-        found = attempt(predecessor, after)
+        found = getattr(after.slet.factory, "try_inherit", Slet.try_inherit)(predecessor, after)
     except ExopError as problem:
         old = spec_of(type(predecessor)).name
         raise MementoError(node=after.name, old=old, new=after.slet.name, problem=str(problem), cure="") from problem
@@ -202,13 +192,12 @@ def check_movable(before: Node, after: Node) -> None:
         if hasattr(spec.factory, "commit_checkpoint"):
             raise PlanError(f"{to} without the output that it holds; move it with its state, and replace it then")
         return
-    stops = getattr(spec.factory, "quiesce", None) is not Slet.quiesce
     problem = ""
     if (keeps_own_state(before) or spec.tie is not None) and not getattr(spec.factory, "packs", False):
         problem = "its engine keeps state that the platform cannot read"
     elif spec.state is None and (spec.iterated or spec.own_driver) and not spec.inputs:
         problem = "it keeps no position in a memento, so it would begin anew there"
-    elif spec.own_driver and not stops:
+    elif spec.own_driver and getattr(spec.factory, "quiesce", None) is Slet.quiesce:
         problem = "it pushes from threads of its own and has no quiesce(), so its position is not known"
     if problem:
         cure = f"give it a memento{' and quiesce()' if spec.own_driver else ''}, or move it with lose_state=True"

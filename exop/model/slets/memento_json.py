@@ -9,22 +9,18 @@ those of the msgpack encoding. Arrays and Arrow tables are only displayed and ca
 from __future__ import annotations
 
 import base64
-import dataclasses
 import enum
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, time
-from decimal import Decimal
 from pathlib import PurePath
 from typing import Any, Final, NoReturn
-from uuid import UUID
 
 from exop.errors import StoredStateError
 from exop.model.items import Batch, Window
 from exop.model.slets.memento import Memento, refused
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
-from exop.model.values.classes import Declared, class_named, factory_named, filled, filled_tuple, name_of
+from exop.model.values.classes import Declared, class_named, factory_named, filled, name_of
 from exop.model.values.depth import TooDeep, deep_place
 from exop.model.values.encoding import PATHS, READERS, WRITERS, Tag, is_record, watched
 
@@ -43,8 +39,8 @@ _TAGS: Final[Mapping[Any, str]] = {
     bytes: "$bytes",
     bytearray: "$bytes",
 }
-#: Written as text if the annotation names the class.
-_TEXTS: Final = (Decimal, UUID, date, datetime, time)
+#: Tags of values that are written as text if the annotation names the class.
+_TEXTS: Final = ("$decimal", "$uuid", "$date", "$datetime", "$time", "$path", "$enum")
 
 
 def _tag_of(kind: Any) -> str | None:
@@ -170,15 +166,10 @@ def _key(key: Any, wanted: Type) -> str | None:
         return None
     if kind in (int, float, bool):
         return repr(key).lower() if kind is bool else repr(key)
-    if not _is_text(kind, tag := _tag_of(kind)) or (tag == "$enum" and key.name not in kind.__members__):
+    if (tag := _tag_of(kind)) not in _TEXTS or (tag == "$enum" and key.name not in kind.__members__):
         return None
     bare = _leaf(str(tag), key)[1]
     return bare if isinstance(bare, str) else None
-
-
-def _is_text(kind: Any, tag: str | None) -> bool:
-    """Whether a value of the class can be created from its text."""
-    return kind in _TEXTS or tag in ("$path", "$enum")
 
 
 class _Reader:
@@ -214,7 +205,7 @@ class _Reader:
         return self._text(given, wanted, path) if isinstance(given, str) else given
 
     def _text(self, given: str, wanted: Type, path: str) -> Any:
-        if not _is_text(wanted.cls, tag := _tag_of(wanted.cls)):
+        if (tag := _tag_of(wanted.cls)) not in _TEXTS:
             return given
         try:
             return wanted.cls.__members__[given] if tag == "$enum" else _made(str(tag), given)
@@ -263,9 +254,7 @@ class _Reader:
     def _record(self, wanted: Type, given: Any, path: str) -> Any:
         kind, values = wanted.cls, self.fields(given, wanted, path)
         try:
-            if dataclasses.is_dataclass(kind):
-                return filled(kind, values, defaults=self.declared.names(kind))
-            return filled_tuple(kind, values)
+            return filled(kind, values, defaults=self.declared.names(kind))
         except StoredStateError as problem:
             self._fail(f"{path}: {problem.problem}")
 

@@ -193,8 +193,7 @@ def _read_fields(cls: Any) -> _Found:
                 cure += f"`{entry.name}: T = field(init=False)`"
                 raise wrong(name, f"the private field {entry.name!r} would be a setting", cure)
             made = entry.default_factory
-            missing = inspect.Parameter.empty if entry.default is dataclasses.MISSING else entry.default
-            default = missing if made is dataclasses.MISSING else made()
+            default = entry.default if made is dataclasses.MISSING else made()
             found.settings[entry.name] = _read_setting(entry.name, annotation, default)
     return found
 
@@ -276,31 +275,28 @@ def _read_port(slet: str, annotation: Any) -> PortType:
 
 
 def _read_setting(name: str, annotation: Any, default: Any) -> Setting:
-    missing = default is inspect.Parameter.empty
+    missing = default is inspect.Parameter.empty or default is dataclasses.MISSING
     return Setting(name, annotation, None if missing else default, required=missing)
 
 
 def read_settings(thing: Callable[..., Any]) -> dict[str, Setting]:
     """Read the keyword-only parameters of an application builder or a channel kind as settings."""
+    name, maker, found = getattr(thing, "__qualname__", repr(thing)), thing, dict[str, Setting]()
+    if isinstance(thing, type):
+        maker = next(vars(base)["__init__"] for base in thing.__mro__ if "__init__" in vars(base))  # also inherited
     try:
-        return dict(_keyword_only(thing))
+        hints = _hints_of(maker, name)
+        for parameter in inspect.signature(thing).parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                annotation = _annotation_of(name, parameter.name, hints)
+                found[parameter.name] = _read_setting(parameter.name, annotation, parameter.default)
+            elif maker is thing:
+                cure = "put `*, ` before the first parameter, so that all of them are given by name"
+                raise wrong(name, f"{parameter.name!r} is not keyword-only", cure)
     except SletError as problem:
-        what = "channel kind" if isinstance(thing, type) else "application builder"
+        what = "application builder" if maker is thing else "channel kind"
         raise SletError(**{**problem.facts, "what": what}) from None
-
-
-def _keyword_only(thing: Any) -> Iterator[tuple[str, Setting]]:
-    name, is_class = getattr(thing, "__qualname__", repr(thing)), isinstance(thing, type)
-    # Of a class the `__init__`, its own or inherited.
-    maker = next(vars(base)["__init__"] for base in thing.__mro__ if "__init__" in vars(base)) if is_class else thing
-    hints = _hints_of(maker, name)
-    for parameter in inspect.signature(thing).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            annotation = _annotation_of(name, parameter.name, hints)
-            yield parameter.name, _read_setting(parameter.name, annotation, parameter.default)
-        elif not is_class:
-            cure = "put `*, ` before the first parameter, so that all of them are given by name"
-            raise wrong(name, f"{parameter.name!r} is not keyword-only", cure)
+    return found
 
 
 def _hints_of(thing: Any, name: str) -> dict[str, Any]:

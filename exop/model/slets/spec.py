@@ -113,7 +113,7 @@ _CARE = ("on_error", "timeout", "dead_letters")
 class Absent:
     """The factory of a slet whose code is not here; `code` is its fingerprint.
 
-    `gathers` is that of the slet, and *varies* whether it has a `repeats` of its own, which cannot be asked here.
+    `gathers` is that of the slet, and `varies` whether it has a `repeats` of its own, which cannot be asked here.
     """
 
     identity: str
@@ -121,13 +121,9 @@ class Absent:
     gathers: int = 0
     varies: bool = False
 
-    @property
-    def repeats(self) -> Callable[[Mapping[str, Any]], bool] | None:
-        """`Slet.repeats`; `None` if the slet has none of its own."""
-        return self._varying if self.varies else None
-
-    def _varying(self, _: Mapping[str, Any]) -> bool:
-        return False
+    def repeats(self, _: Mapping[str, Any]) -> bool:
+        """As `Slet.repeats`."""
+        return not self.varies
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to run."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias
-from weakref import WeakKeyDictionary
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.slets.memento import Memento, check_fields, check_parts, refused, upgraded
@@ -29,8 +29,6 @@ FORMAT: Final = 1
 KIND: Final = "exop memento"
 #: The first bytes of a list in msgpack; no text begins with one of them.
 _LISTS: Final = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
-#: By class: its version, the bytes that precede the content, and the names of the fields.
-_HEADS: Final[WeakKeyDictionary[type[Memento], tuple[int, bytes, tuple[str, ...]]]] = WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,16 +48,14 @@ def dump_memento(memento: Memento, place: str, parts: Mapping[int, Part] | None 
     """Encode a memento; *place* is named in errors. For *parts* see `encode`; here they also represent whole fields."""
     kind = type(memento)
     try:
-        version, head, names = _HEADS.get(kind, (None, b"", ()))
-        if version != kind.__memento_version__:
-            version, shape = kind.__memento_version__, type_of(kind).shape
-            head, names = encode([FORMAT, name_of(kind), version, shape, b""]).removesuffix(b"\xc4\x00"), tuple(shape)
-            _HEADS[kind] = version, head, names
-        fields = {name: getattr(memento, name) for name in names}
+        shape = type_of(kind).shape
+        head = encode([FORMAT, name_of(kind), kind.__memento_version__, shape, b""])
+        fields = {name: getattr(memento, name) for name in shape}
         if parts:
             fields = {name: parts.get(id(value), value) for name, value in fields.items()}
         body = encode(fields, parts=parts)
-        return b"".join((head, b"\xc6", len(body).to_bytes(4, "big"), body))
+        # The body stands in place of the empty one; a packer would copy it.
+        return b"".join((head.removesuffix(b"\xc4\x00"), b"\xc6", len(body).to_bytes(4, "big"), body))
     except NotStorable as problem:
         raise NotStorable(**{**problem.facts, "place": place}) from problem
 
@@ -129,12 +125,10 @@ def _check_version(version: int, kind: type[Memento], place: str) -> None:
 
 def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | None) -> Any:
     """The old memento: an instance of its class if that is loaded and unchanged, else its fields alone."""
-    try:
+    with suppress(StoredStateError):
         kind = class_named(stored.kind, "memento", lambda one: issubclass(one, Memento), declared)
         if type_of(kind).shape == stored.fields:
             return filled(kind, fields)
-    except StoredStateError:
-        pass
     return SimpleNamespace(**fields)
 
 

@@ -158,11 +158,6 @@ class Type:
         """Whether the type declares `None`."""
         return any(one.kind == "none" for one in self.members)
 
-    @property
-    def nulls(self) -> dict[str, None]:
-        """The required nullable fields, which are `None` if a stored value lacks them."""
-        return {name: None for name, one in self.fields.items() if one.required and one.type.nullable}
-
     @cached_property
     def bare(self) -> Type:
         """The type behind its own names (`NewType`)."""
@@ -202,12 +197,11 @@ class Type:
 
     def reached(self, *, unions: bool = True) -> Iterator[Type]:
         """Yield this type and all of which it consists, each once; without *unions*, no members of unions."""
-        seen: set[int] = set()
+        seen: set[Type] = set()
         found: list[Type] = [self]
         while found:
-            one = found.pop()
-            if id(one) not in seen:
-                seen.add(id(one))
+            if (one := found.pop()) not in seen:
+                seen.add(one)
                 yield one
                 found += one.arguments if unions or one.kind != "union" else ()
                 found += (field.type for field in one.fields.values())

@@ -14,7 +14,7 @@ import enum
 import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from types import BuiltinFunctionType, ModuleType
@@ -28,55 +28,45 @@ from exop.model.values.depth import PLAIN
 
 
 def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
-    """Create a dataclass instance with these fields; missing ones have their *defaults*, or `None` if nullable."""
+    """Create a dataclass instance or named tuple with these fields.
+
+    Missing fields have their defaults, made by a factory only with *defaults*, or are `None` if nullable.
+    """
     new, known = _layout(kind)
     if not fields.keys() <= known.keys():
-        _check_known(kind, fields, known)
+        unknown = ", ".join(str(name) for name in fields if name not in known)
+        problem = f"{kind.__qualname__} has no field {unknown}"[:300] + f"; it has {', '.join(known)}"
+        cure = "use the code that wrote it"
+        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
+    if new is tuple.__new__:
+        return new(kind, [fields[name] if name in fields else _default(kind, name, defaults) for name in known])
     made = new(kind)
-    for name, field in known.items():
-        object.__setattr__(made, name, fields[name] if name in fields else _default(kind, field, defaults))
+    for name in known:
+        object.__setattr__(made, name, fields[name] if name in fields else _default(kind, name, defaults))
     return made
 
 
 @lru_cache(maxsize=1024)
-def _layout(kind: Any) -> tuple[Callable[[type], Any], dict[str, dataclasses.Field[Any]]]:
+def _layout(kind: Any) -> tuple[Callable[..., Any], dict[str, dataclasses.Field[Any]]]:
     """The first built-in `__new__`, which calls no code of the class, and the fields by name."""
     new = next(new for one in kind.__mro__ if isinstance(new := vars(one).get("__new__"), BuiltinFunctionType))
-    return new, {field.name: field for field in dataclasses.fields(kind)}
+    if dataclasses.is_dataclass(kind):
+        return new, {field.name: field for field in dataclasses.fields(kind)}
+    given = dict.fromkeys(kind._fields, dataclasses.MISSING) | kind._field_defaults
+    return new, {name: dataclasses.field(default=default) for name, default in given.items()}
 
 
-def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
+def _default(kind: Any, name: str, factories: bool) -> Any:
+    field = _layout(kind)[1][name]
     if field.default_factory is not dataclasses.MISSING and factories:
         return field.default_factory()
     if field.default is not dataclasses.MISSING:
         return field.default
-    if field.name in type_of(kind).nulls:
+    wanted = type_of(kind).fields[name]
+    if wanted.required and wanted.type.nullable:
         return None
-    raise _missing(kind, field.name)
-
-
-def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
-    """Create a named tuple with these fields; missing ones have their defaults, or `None` if nullable."""
-    given = {**kind._field_defaults, **fields}
-    if given.keys() != set(kind._fields):
-        given = {**type_of(kind).nulls, **given}
-        _check_known(kind, fields, kind._fields)
-    try:
-        return tuple.__new__(kind, [given[name] for name in kind._fields])
-    except KeyError as problem:
-        raise _missing(kind, problem.args[0]) from None
-
-
-def _check_known(kind: Any, fields: Iterable[str], known: Collection[str]) -> None:
-    if unknown := [str(name) for name in fields if name not in known]:
-        problem = f"{kind.__qualname__} has no field {', '.join(unknown)}"[:300] + f"; it has {', '.join(known)}"
-        cure = "use the code that wrote it"
-        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
-
-
-def _missing(kind: Any, name: str) -> StoredStateError:
     problem = f"{kind.__qualname__} lacks the field {name}, which has no default"
-    return StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
+    raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
 
 
 ROOT: Final = "exop_bundles"
@@ -122,7 +112,7 @@ def find_version(name: str) -> str | None:
     if (found := package_of(module)) is None or found[0] in sys.modules:
         return None
     package, bundle = found
-    loaded = {head for head in (package_of(one) for one in list(sys.modules)) if head is not None}
+    loaded = filter(None, map(package_of, list(sys.modules)))
     others = sorted(other for other, whose in loaded if whose == bundle)
     return name.replace(package, others[-1], 1) if others else None
 
@@ -208,14 +198,13 @@ class Mover:
 
     def _record(self, value: Any, kind: Any) -> Any:
         """Convert a dataclass or named tuple; `__init__` and `__post_init__` are not called."""
-        plain = dataclasses.is_dataclass(value)
-        names = [one.name for one in dataclasses.fields(value)] if plain else value._fields
-        fields = {name: getattr(value, name) for name in names}
+        was: Any = type(value)
+        fields = {name: getattr(value, name) for name in _layout(was)[1]}
         moved = {name: self.move(one) for name, one in fields.items()}
-        if kind is type(value) and _same(fields.values(), moved.values()):
+        if kind is was and _same(fields.values(), moved.values()):
             return value
         try:
-            return (filled if plain else filled_tuple)(kind, moved)
+            return filled(kind, moved)
         except StoredStateError as problem:
             raise NoVersion(problem.problem) from None
         except (TypeError, AttributeError):  # it is no record any more

@@ -19,6 +19,7 @@ import time as clock
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import cache, lru_cache
@@ -33,7 +34,7 @@ from exop.errors import NotStorable, StoredStateError
 from exop.model.items import Batch, Window
 from exop.model.types.description import is_named_tuple
 from exop.model.values import columns
-from exop.model.values.classes import Declared, class_named, factory_named, filled, filled_tuple, name_of
+from exop.model.values.classes import Declared, class_named, factory_named, filled, name_of
 from exop.model.values.depth import AROUND, DEPTH, TooDeep, deep_place, is_shallow
 
 #: The extension type of marks.
@@ -276,16 +277,14 @@ def decode(
 def decode_each(parts: Sequence[bytes], *, levels: int = DEPTH) -> list[Any]:
     """Decode each of *parts*; many small ones are decoded faster than one by one."""
     data = b"".join(parts)
-    if len(parts) < 2 or len(data) > len(parts) * _SMALL:
-        return [decode(part, levels=levels) for part in parts]
-    try:
-        for part in parts:
-            check_nesting(part, levels)
-        reading = unpacker(ext_hook=_mark, list_hook=_OWN._listed if SIGN in data else None)
-        reading.feed(data)
-        return list(reading)
-    except Exception:  # noqa: BLE001 (damaged; decoded one by one to find out)
-        return [decode(part, levels=levels) for part in parts]
+    if len(parts) > 1 and len(data) <= len(parts) * _SMALL:
+        with suppress(Exception):  # damaged; decoded one by one to find out
+            for part in parts:
+                check_nesting(part, levels)
+            reading = unpacker(ext_hook=_mark, list_hook=_OWN._listed if SIGN in data else None)
+            reading.feed(data)
+            return list(reading)
+    return [decode(part, levels=levels) for part in parts]
 
 
 def _read_moment(kind: Any, content: list[Any]) -> Any:
@@ -400,8 +399,6 @@ def _read_enum(content: list[Any], reader: _Decoder) -> Any:
 
 def _read_record(content: list[Any], reader: _Decoder, what: str, fits: Callable[[Any], bool]) -> Any:
     kind, fields = class_named(content[0], what, fits, reader.declared), dict(reader.table(content[1:]))
-    if fits is is_named_tuple:
-        return filled_tuple(kind, fields)
     return filled(kind, fields, defaults=reader.declared is None or reader.declared.names(kind))
 
 

@@ -28,7 +28,7 @@ from exop.model.slets.ports import PortType
 from exop.model.types.assignable import find_column_mismatch, takes_class
 from exop.model.types.description import is_named_tuple, type_of
 from exop.model.values import columns
-from exop.model.values.classes import Declared, class_named, filled, filled_tuple, name_of, named
+from exop.model.values.classes import Declared, class_named, filled, name_of, named
 from exop.model.values.depth import DEPTH
 from exop.model.values.encoding import decode, encode
 from exop.runtime.channels.wire import (
@@ -307,8 +307,8 @@ class BodyReader:
         name, names = _class_and_fields(head)
         if is_named_tuple(named(name)):
             kind = class_named(name, "named tuple", is_named_tuple, self._declared)
-            return lambda row: filled_tuple(kind, dict(zip(names, row, strict=True)))
-        kind = class_named(name, "dataclass", dataclasses.is_dataclass, self._declared)
+        else:
+            kind = class_named(name, "dataclass", dataclasses.is_dataclass, self._declared)
         defaults = self._declared is None or self._declared.names(kind)
         return lambda row: filled(kind, dict(zip(names, row, strict=True)), defaults=defaults)
 

@@ -99,7 +99,7 @@ def _query(channel: Channel, predicate: str, most: int | None = None) -> list[An
     """Return the items of the content for which a condition holds, as in a conditional update."""
     from exop.model.meshes.conditional_updates import ITEM, ConditionNames, read_condition
 
-    names = ConditionNames(f"the channel {channel.name!r}", {ITEM: PortType()}, punctuation=False)
+    names = ConditionNames(f"the channel {channel.name!r}", {ITEM: PortType()})
     holds = read_condition(predicate, names).test({})
     content = channel.replay(channel.start) if isinstance(channel, LogChannel) else channel.read("")
     found = [item for item in content if holds(item)]

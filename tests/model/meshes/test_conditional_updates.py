@@ -18,6 +18,7 @@ from exop.errors import ConditionError, MeshError
 from exop.model.meshes.conditional_updates import (
     DEEPEST,
     LONGEST,
+    PUNCTUATION,
     ConditionNames,
     applied,
     node_names,
@@ -57,7 +58,9 @@ class Row(TypedDict):
     time: int
 
 
-NAMES = ConditionNames("jams", {"report": PortType(Report), "other": PortType()}, ("below", "tags"))
+NAMES = ConditionNames(
+    "jams", {"report": PortType(Report), "other": PortType(), PUNCTUATION: PortType()}, ("below", "tags")
+)
 
 
 def holds(text: str, item: Any, names: ConditionNames = NAMES, **values: Any) -> Any:

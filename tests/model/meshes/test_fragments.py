@@ -313,7 +313,7 @@ def test_the_type_of_the_items_is_known_on_the_other_side():
     assert found["b"].channels["b.from.home"].type.origin == "middle.out"
     assert found["home"].nodes["a.from.c"].slet.ports["out"].type.items.name == "int"
     wrong = found["b"].replace("sink", SLETS["words"])
-    with pytest.raises(WiringError, match=r"sink.item cannot take what middle.out sends through 'b.from.home'"):
+    with pytest.raises(WiringError, match=r"middle.out cannot feed sink.item through 'b.from.home'"):
         check_join(wrong, "b.from.home", {"inbox": DirectChannel})
     wrong = found["c"].replace("source", spoken)
     with pytest.raises(WiringError, match=r"source.* sends through 'a.to.home' what the home does not expect: .*str"):
