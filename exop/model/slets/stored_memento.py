@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.slets.memento import Memento, check_fields, check_parts, refused, upgraded
@@ -29,6 +30,8 @@ FORMAT: Final = 1
 KIND: Final = "exop memento"
 #: The first bytes of a list in msgpack; no text begins with one of them.
 _LISTS: Final = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
+#: By class: its version, the bytes that precede the content, and the names of the fields.
+_HEADS: Final[WeakKeyDictionary[type[Memento], tuple[int, bytes, tuple[str, ...]]]] = WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,14 +51,16 @@ def dump_memento(memento: Memento, place: str, parts: Mapping[int, Part] | None 
     """Encode a memento; *place* is named in errors. For *parts* see `encode`; here they also represent whole fields."""
     kind = type(memento)
     try:
-        shape = type_of(kind).shape
-        head = encode([FORMAT, name_of(kind), kind.__memento_version__, shape, b""])
-        fields = {name: getattr(memento, name) for name in shape}
+        version, head, names = _HEADS.get(kind, (None, b"", ()))
+        if version != kind.__memento_version__:
+            version, shape = kind.__memento_version__, type_of(kind).shape
+            head, names = encode([FORMAT, name_of(kind), version, shape, b""]).removesuffix(b"\xc4\x00"), tuple(shape)
+            _HEADS[kind] = version, head, names
+        fields = {name: getattr(memento, name) for name in names}
         if parts:
             fields = {name: parts.get(id(value), value) for name, value in fields.items()}
         body = encode(fields, parts=parts)
-        # The body stands in place of the empty one; a packer would copy it.
-        return b"".join((head.removesuffix(b"\xc4\x00"), b"\xc6", len(body).to_bytes(4, "big"), body))
+        return b"".join((head, b"\xc6", len(body).to_bytes(4, "big"), body))
     except NotStorable as problem:
         raise NotStorable(**{**problem.facts, "place": place}) from problem
 
