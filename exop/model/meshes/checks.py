@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from exop.errors import MeshError, WiringError, entry
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
-from exop.model.meshes.fragments import fragments
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_channels, check_ports
 from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
@@ -150,7 +149,12 @@ def check(
 
 def parts(mesh: Mesh, kinds: Mapping[str, type[KindLike]], home: str = "home") -> Iterable[Mesh]:
     """Return the fragments of a mesh that spans hosts, or the mesh itself."""
-    return fragments(mesh, home, kinds=kinds).values() if mesh.spans(home) else [mesh]
+    if not mesh.spans(home):
+        return [mesh]
+    # Imported lazily: most applications are on one host.
+    from exop.model.meshes.fragments import fragments
+
+    return fragments(mesh, home, kinds=kinds).values()
 
 
 def _check_loops(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Collection[str]) -> None:

@@ -7,7 +7,6 @@ from typing import Any, Final, TypeAlias
 
 from exop.errors import MeshError, UnknownName, entry
 from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
-from exop.model.slets.described import absent, describe, read_type, type_text
 from exop.model.slets.relay import RELAY
 from exop.model.slets.spec import SletSpec
 from exop.model.types.assignable import value_mismatch
@@ -48,6 +47,8 @@ def section_text(mesh: Graph, kind: str, name: str) -> str:
 
     document = tomlkit.document()
     if kind == "slets":
+        from exop.model.slets.described import describe
+
         # One line of JSON: TOML has no null.
         spec = next(node.slet for node in mesh.nodes.values() if node.slet.identity == name)
         document["slets"] = {name: {"described": json_text(describe(spec), indent=None)}}
@@ -95,6 +96,9 @@ def _described(document: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> 
     for name, table in _tables(document, "slets"):
         _check(f"[slets.{name!r}]", {"described": None, **table}, {"described": str})
         if name not in catalog:
+            # Imported lazily: most files name slets that are here.
+            from exop.model.slets.described import absent
+
             found[name] = absent(table["described"].encode())
     return found
 
@@ -104,6 +108,9 @@ def _channel(name: str, table: Mapping[str, Any]) -> ChannelSpec:
     settings = {option: value for option, value in table.items() if option not in _CHANNEL}
     given = {key: table[key] for key in ("host", "connector") if key in table}
     if "type" in table:
+        # Imported lazily: only fragments have channels with a type.
+        from exop.model.slets.described import read_type
+
         given["type"] = read_type(table["type"])
     return ChannelSpec(name, table.get("kind", DIRECT), settings | dict.fromkeys(table.get("unset", ())), **given)
 
@@ -165,10 +172,14 @@ def _check(place: str, table: Mapping[str, Any], types: Mapping[str, Any]) -> No
 
 def _channel_table(mesh: Graph, channel: ChannelSpec) -> dict[str, Any]:
     settings = _settings(mesh, channel.name, channel.settings)
-    place: dict[str, Any] = {"host": channel.host, "connector": dict(channel.connector) or None}
-    place["type"] = None if channel.type is None else type_text(channel.type)
-    given = {key: value for key, value in place.items() if value is not None}
-    return {"kind": channel.kind, **settings.pop("settings", {}), **settings, **given, **_pending(mesh, channel)}
+    place: dict[str, Any] = {} if channel.host is None else {"host": channel.host}
+    place |= {"connector": dict(channel.connector)} if channel.connector else {}
+    if channel.type is not None:
+        from exop.model.slets.described import type_text
+
+        place["type"] = type_text(channel.type)
+    own = {"kind": channel.kind, **settings.pop("settings", {})}
+    return {**own, **settings, **place, **_pending(mesh, channel)}
 
 
 def _node_table(mesh: Graph, node: Node) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from exop.model.types.assignable import (
     variables,
 )
 from exop.model.types.description import ANY, Type, type_name, type_of
-from exop.model.types.evolution import fingerprint
 from exop.model.values.columns import batch_type
 
 T = TypeVar("T")
@@ -120,6 +119,9 @@ class PortType:
     @cached_property
     def fingerprint(self) -> str:
         """A short text that is equal for equal types, on any platform."""
+        # Imported lazily: only statuses and descriptions need it.
+        from exop.model.types.evolution import fingerprint
+
         return fingerprint(self.items)
 
     @cached_property
