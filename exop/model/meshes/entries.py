@@ -39,6 +39,13 @@ class Entries(Mapping[str, T]):
     def __getitem__(self, name: str) -> T:
         return self.edits[name] if name in self.edits else self.base[name]
 
+    def get(self, name: str, default: Any = None) -> T | Any:
+        """As of any mapping."""
+        return self.edits[name] if name in self.edits else self.base.get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.base or name in self.edits
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.whole())
 

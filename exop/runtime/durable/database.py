@@ -49,8 +49,9 @@ CREATE TABLE parts (
     application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL, content BLOB NOT NULL,
     PRIMARY KEY (application, kind, name));
 CREATE TABLE history (
-    application TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (application, number));
-CREATE TABLE peers (name TEXT PRIMARY KEY, address TEXT NOT NULL);"""
+    application TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (application, number));"""
+#: Came later than the other tables; no digest covers it.
+_PEERS: Final = "CREATE TABLE IF NOT EXISTS peers (name TEXT PRIMARY KEY, address TEXT NOT NULL)"
 #: The rows that the digest of one application covers; the sum in the first row represents the sections.
 _ROWS_OF_APPLICATION: Final = (
     "SELECT * FROM applications WHERE name = ?",
