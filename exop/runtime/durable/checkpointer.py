@@ -118,6 +118,8 @@ class Checkpointer:
     def end(self) -> None:
         """Take no checkpoint after the caller's: a restart begins with that of a cut, if the change is committed."""
         self._ended = True
+        self._stop.set()
+        self._deployment.notify_waiting()
 
     def take(self, patience: float = PATIENCE, *, last: bool = False) -> None:
         """Take a checkpoint now, and return when it is written. If *last*, all drivers stop after it."""

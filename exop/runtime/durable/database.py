@@ -154,6 +154,7 @@ class Database:
                 for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
                     self.connection.execute(f"PRAGMA {pragma}")
                 self.connection.execute("PRAGMA wal_autocheckpoint = 256")  # pages: a log of 16 MiB
+                self.connection.execute(_PEERS)
                 self._noted.write(found.generation._replace(committed=True))
             except BaseException:
                 self.close()
