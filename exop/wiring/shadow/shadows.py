@@ -58,7 +58,8 @@ class Shadows:
         finally:
             if plan.shadow is not None:
                 self._last[name] = trials.status()
-            del self._trials[name]
+            if self._trials.get(name) is trials:
+                del self._trials[name]
 
     def followers(self, plan: Plan, trials: Trials | None = None, back: Standby | None = None) -> Followers:
         """Return the followers that take over in this change, and the makers of the standbys that it keeps."""
