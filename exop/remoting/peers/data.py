@@ -122,7 +122,7 @@ class Ready:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._now: deque[frames.Outgoing | DataConnection] = deque()
+        self._now: deque[frames.Outgoing] = deque()
         self._later: deque[tuple[float, frames.Outgoing]] = deque()
         self._signal = Signal()
         self._sleeping = False
@@ -130,15 +130,13 @@ class Ready:
     def __len__(self) -> int:
         return len(self._now)
 
-    def add(self, one: frames.Outgoing | DataConnection) -> None:
+    def add(self, one: frames.Outgoing) -> None:
         """Let the sender thread ask *one* for frames; a connection lets its sender thread end."""
-        if isinstance(one, frames.Outgoing):
-            if one.queued:
-                return
+        if not one.queued:
             one.queued = True
-        self._now.append(one)
-        if self._sleeping:
-            self._wake()
+            self._now.append(one)
+            if self._sleeping:
+                self._wake()
 
     def add_later(self, one: frames.Outgoing) -> None:
         """Let the sender thread ask *one* for frames after `DELAY`."""
@@ -148,7 +146,7 @@ class Ready:
             if self._sleeping:
                 self._wake()
 
-    def next(self) -> frames.Outgoing | DataConnection:
+    def next(self) -> frames.Outgoing:
         """Return the next one, when it is due."""
         while True:
             if self._later and self._later[0][0] <= self._clock():
@@ -168,8 +166,7 @@ class Ready:
         """Remove everything."""
         # One by one: what another thread adds meanwhile is removed like the others, or stays.
         while self._now:
-            if isinstance(one := self._now.popleft(), frames.Outgoing):
-                one.queued = False
+            self._now.popleft().queued = False
         while self._later:
             self._later.popleft()[1].deferred = False
 
@@ -178,7 +175,7 @@ class Ready:
         self._signal.set()
 
 
-class DataConnection:
+class DataConnection(frames.Outgoing):
     """One connection; `run` receives in the calling thread and sends in a thread of its own until the connection ends.
 
     Args:
@@ -285,8 +282,6 @@ class DataConnection:
         size = 0
         try:
             while (one := self._ready.next()) is not self:
-                if isinstance(one, DataConnection):
-                    continue
                 one.queued = False
                 with self._turn:
                     buffers = self._buffers

@@ -126,7 +126,7 @@ def pack_message(message: Message) -> bytes:
 
 
 class Outgoing:
-    """A source of frames, asked by the sender thread when it is `Ready`.
+    """A source of frames, by default of none; the sender thread asks it when it is `Ready`.
 
     Attributes:
         queued: Whether the sender thread is going to ask.
@@ -141,7 +141,7 @@ class Outgoing:
         Returns:
             Their size in bytes, and whether more may follow.
         """
-        raise NotImplementedError
+        return 0, False
 
 
 class Single(Outgoing):
@@ -249,13 +249,7 @@ class SenderEnd(Outgoing):
         self.bodies: deque[Body] = deque()
         self._parts = parts
         self._lock = threading.Lock()
-        self._to_attach = False
         self.resumed = False
-
-    def offer(self, number: int) -> None:
-        """Attach under a new number. It takes no lock: the connector is not in use."""
-        self.number = number
-        self._to_attach = True
 
     def report(self, progress: Progress) -> None:
         """Take the progress of the inbox."""
@@ -277,10 +271,7 @@ class SenderEnd(Outgoing):
         return resumed
 
     def gather(self, buffers: list[Buffer]) -> tuple[int, bool]:
-        """Append the offer, or the next frames of the outbox."""
-        if self._to_attach:
-            self._to_attach = False
-            buffers.append(pack_message(Attach(self.number, self.traffic.epoch, self.traffic.key)))
+        """Append the next frames of the outbox."""
         size, limits = 0, self._parts.limits
         if asked := not self.bodies:
             self._ask(limits.batch)

@@ -333,10 +333,10 @@ class PeerLink:
         """Attach an outbox under a new number. Under the lock."""
         self._offered.pop(end.number, None)
         if self._connection is not None and self._senders.get(end.traffic.key) is end:
-            self._offered[self._next_offer] = end
-            end.offer(self._next_offer)
+            end.number = self._next_offer  # without its lock: the connector is not in use
+            self._offered[end.number] = end
             self._next_offer += 1
-            self._ready.add(end)
+            self._ready.add(frames.Single(frames.Attach(end.number, end.traffic.epoch, end.traffic.key)))
 
     def _offered_as(self, number: int) -> frames.SenderEnd | None:
         """The outbox with this number; none if it has been detached, or has another number by now."""
