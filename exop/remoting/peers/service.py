@@ -393,20 +393,19 @@ class ConnectorServices:
         self._registry = registry
         self._connected = connected
         self._lock = threading.Lock()
-        self._registered: dict[ServiceReference, Registration | None] = {}
+        self._registered: dict[ServiceReference, Registration] = {}
         kinds = "".join(f"({names.CHANNEL_KIND}={kind})" for kind in DIRECTIONS)
         self._tracker = registry.track("Channel", f"(|{kinds})", added=self._added, removed=self._removed)
 
     def refresh(self) -> None:
         """Register and unregister services after a peer has connected or was lost."""
         with self._lock:
-            for channel in self._registered:
+            for channel in self._tracker:
                 self._follow(channel)
 
     def lost(self) -> dict[str, str]:
         """The connectors whose outbox here has lost its state or that of its inbox, by key, each with the cure."""
-        with self._lock:
-            halves: list[Any] = [channel.service for channel in self._registered]
+        halves: list[Any] = [channel.service for channel in self._tracker]
         return {half.key: half.trouble for half in halves if getattr(half, "state", "") == LOST}
 
     def close(self) -> None:
@@ -416,24 +415,19 @@ class ConnectorServices:
 
     def _added(self, channel: ServiceReference) -> None:
         with self._lock:
-            self._registered[channel] = None
             self._follow(channel)
 
     def _removed(self, channel: ServiceReference) -> None:
         with self._lock:
-            if (registration := self._registered.pop(channel)) is not None:
-                registration.unregister()
+            self._leave(channel)
 
     def _follow(self, channel: ServiceReference) -> None:
         half: Any = channel.service
         settings, of = half.asked.settings, channel.properties
-        registration = self._registered[channel]
         smart = settings.get("mode") == "offline" or settings.get("cache")
         if not (smart or self._connected(settings["peer"])):
-            if registration is not None:
-                registration.unregister()
-                self._registered[channel] = None
-        elif registration is None:
+            self._leave(channel)
+        elif channel not in self._registered:
             properties = {
                 names.KIND: "connector",
                 names.NAME: settings.get("key", half.asked.name),
@@ -444,3 +438,7 @@ class ConnectorServices:
                 names.CONNECTED_TO: of[names.INSTANCE],
             }
             self._registered[channel] = self._registry.register("Connector", half, properties)
+
+    def _leave(self, channel: ServiceReference) -> None:
+        if (registration := self._registered.pop(channel, None)) is not None:
+            registration.unregister()
