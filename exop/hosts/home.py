@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from exop.errors import ExopError, HomeLost, PlanError, RemotingError, StaleMesh, UnknownName
+from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
 from exop.hosts.fragment import Fragments, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline, slow_connectors
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Ended, Fragment, Refuse, Report
-from exop.hosts.supply import Archives, Lacking, Supply, notes_of, platform_of
+from exop.hosts.supply import Archives, Supply, notes_of, platform_of
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
@@ -149,11 +149,6 @@ class Home:
             self._applications.get(application)  # raises it
         return found if found is not None and found.hosts else None
 
-    def check_leads(self, application: str, host: str) -> None:
-        """Raise `HomeLost` if this platform, the home of a fragment on a *host*, has lost the application."""
-        if (found := self.homes.get(application)) is None or not (found.hosts or found.leaving):
-            raise HomeLost(home=self.name, application=application, host=host)
-
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
         """Check a change of a whole mesh, and plan it."""
         kinds = self._catalog.kinds
@@ -162,9 +157,10 @@ class Home:
         plan = make_plan(before, mesh, kinds)
         check(mesh, kinds, plan.changes if before.nodes else None, home=self.name)
         self._applications.check_hosts((*plan.changes.nodes, *plan.changes.channels), self._links().keys())
-        self._lacking(plan)
-        Moves(*self._placed(plan))  # refuses what cannot move
-        old, new = map(outline, self._placed(plan))
+        placed = self._placed(plan)
+        old, new = map(outline, placed)
+        self.supply.lacking(old, new)
+        Moves(*placed)  # refuses what cannot move
         self._reach(hosts := differing(old, new))
         if lost := [host for host in hosts if host in old and self._has_lost(host, mesh.name)]:
             raise PlanError(lost_fragment(mesh.name, lost[0]))
@@ -185,13 +181,10 @@ class Home:
             except ExopError as problem:
                 return str(problem)
 
-        before, after = self._placed(plan)
-        warnings = *cycles_over_hosts(after), *slow_connectors(after)
-        return *notes_by_host(before, after, cost), *warnings, *notes_of(self._lacking(plan))
-
-    def _lacking(self, plan: Plan) -> Lacking:
-        """Return the bundles that hosts lack; raises as `fragments` and `Supply.lacking`."""
-        return self.supply.lacking(*map(outline, self._placed(plan)))
+        moves = Moves(*self._placed(plan))
+        lacking = self.supply.lacking(outline(moves.before), outline(moves.after))
+        warnings = *cycles_over_hosts(moves.after), *slow_connectors(moves.after)
+        return *notes_by_host(moves, cost), *warnings, *notes_of(lacking)
 
     def _placed(self, plan: Plan) -> tuple[Placement, Placement]:
         """Return the hosts of everything before and after a change."""
@@ -328,13 +321,13 @@ class Home:
             for note in (*cycles_over_hosts(moves.after), *slow_connectors(moves.after)):
                 logger("exop.hosts").warning(note, application=name)
         after = without_marks(plan.after).at(plan.before.revision + 1)
-        over = found.finished and before is None
-        left = {host: one for host, one in found.hosts.items() if host in new} if not over else {}
-        left |= {host: number for host in hosts if host in new}
+        changing = dict.fromkeys(hosts, number)
+        left = {host: one for host, one in (found.hosts | changing).items() if host in new}
         kept = {one.node: one.before for one in plan.succeeded if one.before is not None and plan.keep is not None}
         changed = {step.node for step in plan.steps}
         kept |= {node: one for node, one in found.kept.items() if node not in changed}
-        target = Spanning(after, known, left, changing=dict.fromkeys(hosts, number), finished=over, kept=kept)
+        over = found.finished and before is None
+        target = Spanning(after, known, left, changing=changing, finished=over, kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         runs = found.hosts.keys() or {self.name} if before is not None else set()
         begins = {*hosts} - (runs - {*lost})
@@ -343,7 +336,7 @@ class Home:
             moved, part = moves.hosts.get(host, Transfer()), new.get(host, Mesh(name))
             work = Work(part, bounds, whole, moved, "", host in begins, plan.shadow, plan.keep, back)
             parts[host] = Fragment(work, (name,), moved.wave)
-        with self.supply.sent(name, self._lacking(plan)):
+        with self.supply.sent(name, self.supply.lacking(outline(moves.before), outline(moves.after))):
             trying = plan.shadow.limit if plan.shadow is not None else 0.0
             self.lead(number, found, target, parts, plan.patience, trying)
         steps = [f"{step.verb} {step.node}" for step in plan.steps]

@@ -11,10 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from queue import Empty, Full, Queue, SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from exop.errors import ExopError, PeerUnreachable, PlatformBusy, UnknownName
@@ -75,7 +74,7 @@ class Exchange:
         self._owner = owner
         self._mail: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._peers: dict[str, Queue[tuple[str, messages.Message | messages.Notice] | None]] = {}
+        self._peers: dict[str, SimpleQueue[tuple[str, messages.Message | messages.Notice] | None]] = {}
         self._starting = threading.Lock()
         self._closed = True
 
@@ -102,8 +101,7 @@ class Exchange:
             if machines.participant is not None:
                 machines.participant.leave(LEAVING)
         for queue in self._peers.values():
-            with suppress(Full):
-                queue.put_nowait(None)
+            queue.put(None)
         self._peers.clear()
         self.machines.clear()
         self._begun.clear()
@@ -172,16 +170,16 @@ class Exchange:
         if peer == self.name:
             self.receive(application, message)
             return
-        if peer not in self._peers:
-            queue: Queue[tuple[str, messages.Message | messages.Notice] | None] = Queue(WAITING)
+        if (queue := self._peers.get(peer)) is None:
+            queue = SimpleQueue()
             threading.Thread(target=self._send_all, args=(peer, queue), name=f"exop to {peer}", daemon=True).start()
             self._peers[peer] = queue  # not earlier: no thread may be left
-        try:
-            self._peers[peer].put_nowait((application, message))
-        except Full:
+        if queue.qsize() < WAITING:
+            queue.put((application, message))
+        else:
             logger("exop.hosts").warning("a message is dropped: the peer does not answer", peer=peer)
 
-    def _send_all(self, peer: str, queue: Queue[tuple[str, messages.Message | messages.Notice] | None]) -> None:
+    def _send_all(self, peer: str, queue: SimpleQueue[tuple[str, messages.Message | messages.Notice] | None]) -> None:
         """Send the messages of a queue to a peer; one that cannot be sent is lost."""
         while (found := queue.get()) is not None:
             application, message = found
