@@ -142,11 +142,11 @@ class Moves:
         """Find out which events of a connector are delivered in another way."""
         there = self.before.ports(connector)
         if self.after.connectors.get(key) == connector:
-            now = self.after.ports(connector)
-            left, joined = (
-                [end for end in one.keys() - other.keys() if self._stays(end, connector)]
-                for one, other in ((there, now), (now, there))
-            )
+            now, meshes = self.after.ports(connector), (self.before.mesh, self.after.mesh)
+            ends = [(mesh.producers if connector.inward else mesh.consumers)(connector.channel) for mesh in meshes]
+            # Those that are connected to the channel before and after, on any host.
+            stay = set.intersection(*({f"{node.name}.{port}" for node, port in one} for one in ends))
+            left, joined = stay & (there.keys() - now.keys()), stay & (now.keys() - there.keys())
             if not (left if connector.inward else joined):
                 self._redirect(connector, left)
                 return
@@ -168,12 +168,6 @@ class Moves:
                     self.hosts[host].continued.append(f"{node.name}.{port}")
                     if (name, host) in relays:
                         self.hosts[there].continued.append(f"{relays[name, host]}.item")
-
-    def _stays(self, end: str, connector: Connector) -> bool:
-        """Whether a port is connected to the channel of a connector before and after, on any host."""
-        meshes = (self.before.mesh, self.after.mesh)
-        ends = [(mesh.producers if connector.inward else mesh.consumers)(connector.channel) for mesh in meshes]
-        return all(any(f"{node.name}.{port}" == end for node, port in one) for one in ends)
 
     def _redirect(self, connector: Connector, ends: Iterable[str]) -> None:
         """Deliver the events of an outward connector directly to these of its ports, where they are afterwards."""
