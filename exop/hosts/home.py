@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -25,7 +26,7 @@ from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import HERE
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.deployment import Deployment
-from exop.runtime.supervision.interrupts import check_interrupt, held, woken
+from exop.runtime.supervision.interrupts import GLANCE, check_interrupt, held
 from exop.status import application_status
 from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
@@ -380,17 +381,13 @@ class Home:
 
     def _await(self, application: str, plan: str, outcome: Future[Ended]) -> Ended:
         """Wait for the outcome of a plan; an interrupt aborts it, unless it is decided."""
-        woke = threading.Event()
-        outcome.add_done_callback(lambda _: woke.set())
-        with woken(woke.set):
-            while not outcome.done():
-                woke.wait()
-                woke.clear()
-                try:
-                    check_interrupt()
-                except KeyboardInterrupt:
-                    self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
-        return outcome.result()
+        while True:
+            try:
+                check_interrupt()
+            except KeyboardInterrupt:
+                self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
+            with suppress(TimeoutError):
+                return outcome.result(GLANCE)
 
 
 def no_status(application: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import msgspec
 
 from exop.model.values.columns import allocate
 from exop.remoting.peers import data_frames as frames
-from exop.remoting.peers.data_frames import BYTES, DATA, FLUSHER, HEAD, HEADER, MESSAGE, PROGRESS, START, size_of
+from exop.remoting.peers.data_frames import BYTES, DATA, FLUSHER, HEAD, HEADER, MESSAGE, PROGRESS, START, drop
 from exop.remoting.transport.frames import FrameRefused, TooLate
 from exop.runtime.channels.wire import COLUMNS, CONTROL, Buffer
 from exop.runtime.drivers.base import Signal
@@ -265,7 +265,7 @@ class DataConnection(frames.Outgoing):
                 return False
             more = one.gather(buffers)[1]
             if buffers:
-                _drop(buffers, stream.send(buffers[:_BUFFERS], socket.MSG_DONTWAIT))
+                drop(buffers, stream.send(buffers[:_BUFFERS], socket.MSG_DONTWAIT))
             if more or buffers:
                 self._ready.add(one)
         except OSError as problem:
@@ -304,7 +304,7 @@ class DataConnection(frames.Outgoing):
                 begun = self._clock()
             elif self._clock() - begun > self._limits.frame_time:
                 raise TooLate(f"the peer has read nothing for {self._limits.frame_time:g} s")
-            _drop(buffers, sent)
+            drop(buffers, sent)
 
     def _receive_all(self) -> None:
         data = memoryview(bytearray(2 * self._limits.part))
@@ -458,14 +458,3 @@ class DataConnection(frames.Outgoing):
                 raise TooLate(f"a frame was not complete after {limits.frame_time:g} s")
             if count > 0:
                 return count
-
-
-def _drop(buffers: list[Buffer], sent: int) -> None:
-    """Remove the first *sent* bytes."""
-    done = 0
-    while done < len(buffers) and sent >= size_of(buffers[done]):
-        sent -= size_of(buffers[done])
-        done += 1
-    del buffers[:done]
-    if sent:
-        buffers[0] = memoryview(buffers[0]).cast("B")[sent:]

@@ -164,8 +164,6 @@ class Body:
         self._number = number
         self._about = about
         self._buffers = buffers
-        self._at = 0
-        self._skip = 0
         self.total = sum(map(size_of, buffers))
         self.sent = 0
 
@@ -173,17 +171,16 @@ class Body:
         """Append a frame with the next part of at most *most* bytes; return the size of the part."""
         part = min(self.total - self.sent, most)
         buffers.append(WHOLE.pack(HEAD.size + part, 0, self._kind, self._number, *self._about, self.total, self.sent))
-        left = part
         if part == self.total:
             buffers.extend(self._buffers)
-            left = 0
-        while left:
-            view = memoryview(self._buffers[self._at]).cast("B")[self._skip : self._skip + left]
-            left -= len(view)
-            self._skip += len(view)
-            buffers.append(view)
-            if self._skip == size_of(self._buffers[self._at]):
-                self._at, self._skip = self._at + 1, 0
+        else:
+            rest, left = [*self._buffers], part
+            while left:
+                view = memoryview(rest[0]).cast("B")[:left]
+                left -= len(view)
+                buffers.append(view)
+                drop(rest, len(view))
+            self._buffers = rest
         buffers.append(FLUSHER)
         self.sent += part
         return part
@@ -192,6 +189,17 @@ class Body:
 def size_of(buffer: Buffer) -> int:
     """The number of bytes of a buffer."""
     return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
+
+def drop(buffers: list[Buffer], size: int) -> None:
+    """Remove the first *size* bytes."""
+    done = 0
+    while done < len(buffers) and size >= size_of(buffers[done]):
+        size -= size_of(buffers[done])
+        done += 1
+    del buffers[:done]
+    if size:
+        buffers[0] = memoryview(buffers[0]).cast("B")[size:]
 
 
 class Parts:

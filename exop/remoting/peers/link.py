@@ -436,8 +436,7 @@ class PeerLink:
     def _next_socket(self) -> socket.socket | None:
         """Return a connected socket; `None` when the link is closed."""
         with self._changed:
-            if self._dial is None:
-                self._changed.wait_for(lambda: self._closed or self._accepted is not None or self._dial is not None)
+            self._changed.wait_for(lambda: self._closed or self._accepted is not None or self._dial is not None)
             accepted, self._accepted = self._accepted, None
             if self._closed:
                 if accepted is not None:
