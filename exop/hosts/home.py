@@ -331,11 +331,10 @@ class Home:
         target = Spanning(after, known, left, changing=changing, finished=over, kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         runs = found.hosts.keys() or {self.name} if before is not None else set()
-        begins = {*hosts} - (runs - {*lost})
         parts: dict[str, Fragment] = {}
         for host in hosts:
             moved, part = moves.hosts.get(host, Transfer()), new.get(host, Mesh(name))
-            work = Work(part, bounds, whole, moved, "", host in begins, plan.shadow, plan.keep, back)
+            work = Work(part, bounds, whole, moved, "", host in lost or host not in runs, plan.shadow, plan.keep, back)
             parts[host] = Fragment(work, (name,), moved.wave)
         with self.supply.sent(name, self.supply.lacking(outline(moves.before), outline(moves.after))):
             trying = plan.shadow.limit if plan.shadow is not None else 0.0
