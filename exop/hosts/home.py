@@ -153,8 +153,7 @@ class Home:
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
         """Check a change of a whole mesh, and plan it."""
         kinds = self._catalog.kinds
-        has_state = self._applications.store is not None
-        mesh = resolved(mesh, self._catalog.slets, durable=has_state, running=before)
+        mesh = resolved(mesh, self._catalog.slets, durable=self._applications.store is not None, running=before)
         plan = make_plan(before, mesh, kinds)
         check(mesh, kinds, plan.changes if before.nodes else None, home=self.name)
         self._applications.check_hosts((*plan.changes.nodes, *plan.changes.channels), self._links().keys())

@@ -141,8 +141,6 @@ class Exchange:
         machines = self.of(application)
         machine = machines.home if home else machines.member
         self._mail.put(partial(self._act, application, machine, machine.recover(entries, time.monotonic())))
-        if home or not entries:
-            return
         if machines.member.in_doubt is not None:
             self.held.add(application)
         settled = entries[-1]
@@ -246,17 +244,16 @@ class Exchange:
                     self.send(action.to, application, action.message)
                 case messages.Do():
                     self._step(application, machines, action)
-                case messages.Record():
+                case messages.Record(entry):
                     try:
-                        self._owner.record(application, action.entry)
+                        self._owner.record(application, entry)
                     except ExopError as error:
-                        entry = action.entry
                         plan = entry.plan if not hasattr(entry, "proposal") else entry.proposal.plan
                         problem = messages.NotRecorded(plan, error_text(error))
                         self._act(application, machine, machine.receive(problem, time.monotonic()))
                         return
-                    if isinstance(action.entry, messages.Finished):
-                        self._begun.discard(action.entry.plan)  # no member asks any more
+                    if isinstance(entry, messages.Finished):
+                        self._begun.discard(entry.plan)  # no member asks any more
                 case messages.Ended():
                     if (outcome := machines.outcomes.pop(action.plan, None)) is not None:
                         outcome.set_result(action)

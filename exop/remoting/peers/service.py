@@ -392,10 +392,10 @@ class ConnectorServices:
     def __init__(self, registry: ServiceRegistry, connected: Callable[[str], bool]) -> None:
         self._registry = registry
         self._connected = connected
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._registered: dict[ServiceReference, Registration] = {}
         kinds = "".join(f"({names.CHANNEL_KIND}={kind})" for kind in DIRECTIONS)
-        self._tracker = registry.track("Channel", f"(|{kinds})", added=self._added, removed=self._removed)
+        self._tracker = registry.track("Channel", f"(|{kinds})", added=self._follow, removed=self._leave)
 
     def refresh(self) -> None:
         """Register and unregister services after a peer has connected or was lost."""
@@ -413,32 +413,26 @@ class ConnectorServices:
         self._tracker.close()
         self._registry.settle()
 
-    def _added(self, channel: ServiceReference) -> None:
-        with self._lock:
-            self._follow(channel)
-
-    def _removed(self, channel: ServiceReference) -> None:
-        with self._lock:
-            self._leave(channel)
-
     def _follow(self, channel: ServiceReference) -> None:
         half: Any = channel.service
         settings, of = half.asked.settings, channel.properties
+        properties = {
+            names.KIND: "connector",
+            names.NAME: settings.get("key", half.asked.name),
+            names.HOST: of[names.HOST],
+            names.APPLICATION: of[names.APPLICATION],
+            names.PEER: settings["peer"],
+            names.DIRECTION: DIRECTIONS[str(of[names.CHANNEL_KIND])],
+            names.CONNECTED_TO: of[names.INSTANCE],
+        }
         smart = settings.get("mode") == "offline" or settings.get("cache")
-        if not (smart or self._connected(settings["peer"])):
-            self._leave(channel)
-        elif channel not in self._registered:
-            properties = {
-                names.KIND: "connector",
-                names.NAME: settings.get("key", half.asked.name),
-                names.HOST: of[names.HOST],
-                names.APPLICATION: of[names.APPLICATION],
-                names.PEER: settings["peer"],
-                names.DIRECTION: DIRECTIONS[str(of[names.CHANNEL_KIND])],
-                names.CONNECTED_TO: of[names.INSTANCE],
-            }
-            self._registered[channel] = self._registry.register("Connector", half, properties)
+        with self._lock:
+            if not (smart or self._connected(settings["peer"])):
+                self._leave(channel)
+            elif channel not in self._registered:
+                self._registered[channel] = self._registry.register("Connector", half, properties)
 
     def _leave(self, channel: ServiceReference) -> None:
-        if (registration := self._registered.pop(channel, None)) is not None:
-            registration.unregister()
+        with self._lock:
+            if (registration := self._registered.pop(channel, None)) is not None:
+                registration.unregister()
