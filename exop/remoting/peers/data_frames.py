@@ -174,12 +174,13 @@ class Body:
         if part == self.total:
             buffers.extend(self._buffers)
         else:
-            rest, left = [*self._buffers], part
-            while left:
-                view = memoryview(rest[0]).cast("B")[:left]
-                left -= len(view)
-                buffers.append(view)
-                drop(rest, len(view))
+            left, rest = part, [*self._buffers]
+            for buffer in rest:
+                buffers.append(memoryview(buffer).cast("B")[:left])
+                left -= size_of(buffers[-1])
+                if not left:
+                    break
+            drop(rest, part)
             self._buffers = rest
         buffers.append(FLUSHER)
         self.sent += part
