@@ -24,6 +24,7 @@ from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import changing, finished
 
 if TYPE_CHECKING:
+    from exop.hosts.moves.ahead import Ahead
     from exop.hosts.moves.handing import Handing
     from exop.hosts.moves.pairs import Pairs
     from exop.runtime.durable.checkpointer import Checkpointer, Unwritten
@@ -49,6 +50,7 @@ class FragmentChange(Participant):
         self._began = False
         self._over = threading.Event()
         self._whole = "", 0
+        self._ahead: Ahead | None = None
         self._handing: Handing | None = None
         self._pairs: Pairs | None = None
         self._applied: list[AppliedUpdate] = []
@@ -138,10 +140,9 @@ class FragmentChange(Participant):
         running, name, is_home = self._here.running, self.application, isinstance(work, Work)
         work = work if isinstance(work, Work) else Work.decoded(work, self._here)
         self._whole, moves = work.whole, work.transfer != Transfer()
-        ahead = Ahead(self.plan, self._here.links, 0.0, self._over)
+        self._ahead = ahead = Ahead(self.plan, self._here.links, 0.0, self._over)
         if moves:  # at once: the hosts that send parts of states may be prepared earlier
             ahead.expect()
-            turn.callback(ahead.close)
         known, home = self._here.known.get(name), self.plan.rpartition("@")[2]
         if known is not None and known.home not in (home, work.former):
             raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}")
@@ -192,6 +193,8 @@ class FragmentChange(Participant):
 
     def _finish(self, turn: ExitStack, *, made: bool) -> None:
         handing = self._handing
+        if self._ahead is not None:
+            self._ahead.close()
         if handing is not None:
             handing.go_on()
         if not made:
