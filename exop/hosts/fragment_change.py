@@ -143,14 +143,8 @@ class FragmentChange(Participant):
         self._ahead = ahead = Ahead(self.plan, self._here.links, 0.0, self._over)
         if moves:  # at once: the hosts that send parts of states may be prepared earlier
             ahead.expect()
-        known, home = self._here.known.get(name), self.plan.rpartition("@")[2]
-        if known is not None and known.home not in (home, work.former):
-            raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}")
-        deployed = running.deployed.get(name)
-        if deployed is None and known is None and not work.begins:
-            raise PlanError(lost_fragment(name, self._here.name))
-        if deployed is not None and deployed.finished.is_set() and not work.begins:
-            raise finished(name)
+        known, deployed = self._here.known.get(name), running.deployed.get(name)
+        self._check(work, known, deployed)
         if deployed is None or deployed.finished.is_set():
             self._began = True
             if running.store is not None:
@@ -182,6 +176,16 @@ class FragmentChange(Participant):
             if moves:
                 self._handing = Handing(self._here.name, change, work.transfer, ahead, pairs.behind)
                 change.before_cut += [feeder.settle for feeder in pairs.feeders]
+
+    def _check(self, work: Work, known: Known | None, deployed: Deployment | None) -> None:
+        """Refuse a plan of another home, or one that does not begin a fragment that was lost or has finished."""
+        name, home = self.application, self.plan.rpartition("@")[2]
+        if known is not None and known.home not in (home, work.former):
+            raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}")
+        if deployed is None and known is None and not work.begins:
+            raise PlanError(lost_fragment(name, self._here.name))
+        if deployed is not None and deployed.finished.is_set() and not work.begins:
+            raise finished(name)
 
     def _updated(self, mesh: Mesh, known: Known | None) -> Mesh:
         """Return *mesh* with the updates that took effect here before the last plan: the home has them pending."""
