@@ -188,7 +188,7 @@ class Platform(Management[Plan]):
         if self._server is not None:
             self._server.stop()
             self._server = None
-        self._hosts.close()
+        self._hosts.exchange.close()
         if self._remoting is not None:
             self._remoting.close()
             self._remoting = None

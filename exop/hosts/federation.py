@@ -130,10 +130,6 @@ class Federation:
         """Return the plan whose outcome is not known here; the fragment is held, or not started, until then."""
         return None if (found := self.exchange.machines.get(application)) is None else found.member.in_doubt
 
-    def close(self) -> None:
-        """Stop taking part."""
-        self.exchange.close()
-
     # --- the operations of the platform
 
     def spans(self, mesh: Mesh) -> bool:
@@ -197,13 +193,11 @@ class Federation:
             return self._local.apply(mesh, timeout, pause, stall=stall)
         found = self.homes.setdefault(mesh.name, Spanning(Mesh(mesh.name)))
         with held(found.turn):
-            runs = found.hosts and not found.finished
-            if runs or (not found.hosts and mesh.name in self._local.deployed):
-                plan = self.plan(mesh)
-            elif found.hosts and mesh.revision:
-                raise finished(mesh.name)
-            else:
+            over = found.finished if found.hosts else mesh.name not in self._local.deployed
+            if over and not (found.hosts and mesh.revision):
                 plan = self._home.planned(Mesh(mesh.name).at(found.mesh.revision), mesh)
+            else:
+                plan = self.plan(mesh)
             return plan.bounded(timeout, pause, stall=stall).apply()
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
@@ -354,13 +348,15 @@ class Federation:
         from exop.hosts.journal import decode_message
 
         name, known = type(message := decode_message(data)).__name__, self.here.known.get(application)
-        if isinstance(message, messages.Report) and not message.gone:
-            self._home.check_leads(application, peer)
+        found = self.homes.get(application)
+        leads_it = found is not None and (found.hosts or found.leaving)
+        if isinstance(message, messages.Report) and not (message.gone or leads_it):
+            raise HomeLost(home=self.name, application=application, host=peer)
         if not leads and isinstance(message, (messages.Propose, messages.Proceed, messages.Finish, messages.Remove)):
             raise PeerRefused(address=self.name, problem=f"{name} on {application} needs the role operate")
-        if not leads and known is None and application not in self.homes:
+        if not leads and known is None and found is None:
             raise PeerRefused(address=self.name, problem=f"{name} on {application}, which does not run here")
-        names = {getattr(message, "sender", "")}
+        names = {message.sender}
         if isinstance(message, (messages.Propose, messages.Proceed)):
             names.add(message.plan.rpartition("@")[2])
         elif isinstance(message, (messages.Finish, messages.Remove)) and known is not None:

@@ -15,7 +15,6 @@ from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.hosts.protocol.participant import Participant
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.nodes import NOTHING
 from exop.runtime.conditional_updates import AppliedUpdate
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
@@ -23,8 +22,6 @@ from exop.runtime.history import CALLER
 from exop.runtime.supervision.interpreter import uncollected
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import changing, finished
-from exop.wiring.changes.plan import Plan
-from exop.wiring.shadow.follower import Standby
 
 if TYPE_CHECKING:
     from exop.hosts.moves.ahead import Ahead
@@ -52,7 +49,7 @@ class FragmentChange(Participant):
         self._settled = settled
         self._began = False
         self._over = threading.Event()
-        self._work: Work | None = None
+        self._whole = "", 0
         self._ahead: Ahead | None = None
         self._handing: Handing | None = None
         self._pairs: Pairs | None = None
@@ -130,23 +127,23 @@ class FragmentChange(Participant):
         super()._undo_at_close()
 
     def _known(self, base: int) -> Known:
-        assert self._work is not None
-        return Known(self.plan.rpartition("@")[2], base, self.plan, self._work.whole, tuple(self._applied))
+        return Known(self.plan.rpartition("@")[2], base, self.plan, self._whole, tuple(self._applied))
 
     def _prepare(self, work: Work | bytes, turn: ExitStack) -> None:
         """Plan the change of the fragment; this may begin an empty one."""
+        # Imported lazily: only applications that span hosts need the encoding.
+        from exop.hosts.moves.ahead import Ahead
+        from exop.hosts.moves.handing import Handing
+        from exop.hosts.moves.pairs import Pairs
+
         running, name, is_home = self._here.running, self.application, isinstance(work, Work)
-        self._work = work = work if isinstance(work, Work) else Work.decoded(work, self._here)
-        if work.transfer != Transfer():
-            self._expect()
-        known, home = self._here.known.get(name), self.plan.rpartition("@")[2]
-        if known is not None and known.home not in (home, work.former):
-            raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}")
-        deployed = running.deployed.get(name)
-        if deployed is None and known is None and not work.begins:
-            raise PlanError(lost_fragment(name, self._here.name))
-        if deployed is not None and deployed.finished.is_set() and not work.begins:
-            raise finished(name)
+        work = work if isinstance(work, Work) else Work.decoded(work, self._here)
+        self._whole, moves = work.whole, work.transfer != Transfer()
+        self._ahead = ahead = Ahead(self.plan, self._here.links, 0.0, self._over)
+        if moves:  # at once: the hosts that send parts of states may be prepared earlier
+            ahead.expect()
+        known, deployed = self._here.known.get(name), running.deployed.get(name)
+        self._check(work, known, deployed)
         if deployed is None or deployed.finished.is_set():
             self._began = True
             if running.store is not None:
@@ -167,36 +164,27 @@ class FragmentChange(Participant):
         plan = plan.bounded(timeout, pause, stall=stall)
         shadow = work.shadow if plan.replacements or work.transfer.departing else None
         plan = replace(plan, shadow=shadow, keep=work.keep)
-        if self._ahead is None:
-            self._change(plan, turn, back=back)
-            return
-        from exop.hosts.moves.handing import Handing
-        from exop.hosts.moves.pairs import Pairs
-
-        self._ahead.seconds = plan.patience + (work.shadow.limit if work.shadow is not None else 0.0)
+        ahead.seconds = plan.patience + (work.shadow.limit if work.shadow is not None else 0.0)
         self._pairs = pairs = Pairs(self.plan, plan, self._here, work, self._over)
         pairs.open()
-        self._change(plan, turn, pairs)
-        if self.change is not None:
-            self._handing = Handing(self._here.name, self.change, work.transfer, self._ahead, pairs.behind)
-            self.change.before_cut += [feeder.settle for feeder in pairs.feeders]
+        runs = turn.enter_context(running.changes.followed([plan], pairs.away))
+        turn.enter_context(running.changes.turns_of(name, runs=runs))
+        self.change = change = running.changes.change(plan, runs.get(name), back, pairs.followers())
+        if change is not None:
+            change.continued = work.transfer.continued
+            if moves:
+                self._handing = Handing(self._here.name, change, work.transfer, ahead, pairs.behind)
+                change.before_cut += [feeder.settle for feeder in pairs.feeders]
 
-    def _expect(self) -> None:
-        """Accept the parts of states: their hosts may be prepared earlier."""
-        # Imported lazily: only moves need the encoding.
-        from exop.hosts.moves.ahead import Ahead
-
-        self._ahead = Ahead(self.plan, self._here.links, 0.0, self._over)
-        self._ahead.expect()
-
-    def _change(self, plan: Plan, turn: ExitStack, pairs: Pairs | None = None, back: Standby | None = None) -> None:
-        """Make the change of a plan, after its trials."""
-        changes, name = self._here.running.changes, self.application
-        runs = turn.enter_context(changes.followed([plan], pairs.away if pairs is not None else NOTHING))
-        turn.enter_context(changes.turns_of(name, runs=runs))
-        self.change = changes.change(plan, runs.get(name), back, pairs.followers() if pairs is not None else None)
-        if self.change is not None and self._work is not None:
-            self.change.continued = self._work.transfer.continued
+    def _check(self, work: Work, known: Known | None, deployed: Deployment | None) -> None:
+        """Refuse a plan of another home, or one that does not begin a fragment that was lost or has finished."""
+        name, home = self.application, self.plan.rpartition("@")[2]
+        if known is not None and known.home not in (home, work.former):
+            raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}")
+        if deployed is None and known is None and not work.begins:
+            raise PlanError(lost_fragment(name, self._here.name))
+        if deployed is not None and deployed.finished.is_set() and not work.begins:
+            raise finished(name)
 
     def _updated(self, mesh: Mesh, known: Known | None) -> Mesh:
         """Return *mesh* with the updates that took effect here before the last plan: the home has them pending."""

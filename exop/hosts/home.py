@@ -7,16 +7,17 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from exop.errors import ExopError, HomeLost, PlanError, RemotingError, StaleMesh, UnknownName
+from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
 from exop.hosts.fragment import Fragments, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Ended, Fragment, Refuse, Report
-from exop.hosts.supply import Archives, Lacking, Supply, notes_of, platform_of
+from exop.hosts.supply import Archives, Supply, notes_of, platform_of
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
@@ -25,7 +26,7 @@ from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import HERE
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.deployment import Deployment
-from exop.runtime.supervision.interrupts import check_interrupt, held, woken
+from exop.runtime.supervision.interrupts import GLANCE, check_interrupt, held
 from exop.status import application_status
 from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
@@ -149,22 +150,17 @@ class Home:
             self._applications.get(application)  # raises it
         return found if found is not None and found.hosts else None
 
-    def check_leads(self, application: str, host: str) -> None:
-        """Raise `HomeLost` if this platform, the home of a fragment on a *host*, has lost the application."""
-        if (found := self.homes.get(application)) is None or not (found.hosts or found.leaving):
-            raise HomeLost(home=self.name, application=application, host=host)
-
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
         """Check a change of a whole mesh, and plan it."""
         kinds = self._catalog.kinds
-        has_state = self._applications.store is not None
-        mesh = resolved(mesh, self._catalog.slets, durable=has_state, running=before)
+        mesh = resolved(mesh, self._catalog.slets, durable=self._applications.store is not None, running=before)
         plan = make_plan(before, mesh, kinds)
         check(mesh, kinds, plan.changes if before.nodes else None, home=self.name)
         self._applications.check_hosts((*plan.changes.nodes, *plan.changes.channels), self._links().keys())
-        self._lacking(plan)
-        Moves(*self._placed(plan))  # refuses what cannot move
-        old, new = map(outline, self._placed(plan))
+        placed = self._placed(plan)
+        old, new = map(outline, placed)
+        self.supply.lacking(old, new)
+        Moves(*placed)  # refuses what cannot move
         self._reach(hosts := differing(old, new))
         if lost := [host for host in hosts if host in old and self._has_lost(host, mesh.name)]:
             raise PlanError(lost_fragment(mesh.name, lost[0]))
@@ -185,14 +181,11 @@ class Home:
             except ExopError as problem:
                 return str(problem)
 
-        before, after = self._placed(plan)
-        known = {*warnings_of(before)}  # told by earlier plans
-        warnings = [f"warning: {one}" for one in warnings_of(after) if one not in known]
-        return *notes_by_host(before, after, cost), *warnings, *notes_of(self._lacking(plan))
-
-    def _lacking(self, plan: Plan) -> Lacking:
-        """Return the bundles that hosts lack; raises as `fragments` and `Supply.lacking`."""
-        return self.supply.lacking(*map(outline, self._placed(plan)))
+        moves = Moves(*self._placed(plan))
+        lacking = self.supply.lacking(outline(moves.before), outline(moves.after))
+        known = {*warnings_of(moves.before)}  # told by earlier plans
+        warnings = [f"warning: {one}" for one in warnings_of(moves.after) if one not in known]
+        return *notes_by_host(moves, cost), *warnings, *notes_of(lacking)
 
     def _placed(self, plan: Plan) -> tuple[Placement, Placement]:
         """Return the hosts of everything before and after a change."""
@@ -329,22 +322,21 @@ class Home:
             for note in warnings_of(moves.after):
                 logger("exop.hosts").warning(note, application=name)
         after = without_marks(plan.after).at(plan.before.revision + 1)
-        over = found.finished and before is None
-        left = {host: one for host, one in found.hosts.items() if host in new} if not over else {}
-        left |= {host: number for host in hosts if host in new}
+        changing = dict.fromkeys(hosts, number)
+        left = {host: one for host, one in (found.hosts | changing).items() if host in new}
         kept = {one.node: one.before for one in plan.succeeded if one.before is not None and plan.keep is not None}
         changed = {step.node for step in plan.steps}
         kept |= {node: one for node, one in found.kept.items() if node not in changed}
-        target = Spanning(after, known, left, changing=dict.fromkeys(hosts, number), finished=over, kept=kept)
+        over = found.finished and before is None
+        target = Spanning(after, known, left, changing=changing, finished=over, kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         runs = found.hosts.keys() or {self.name} if before is not None else set()
-        begins = {*hosts} - (runs - {*lost})
         parts: dict[str, Fragment] = {}
         for host in hosts:
             moved, part = moves.hosts.get(host, Transfer()), new.get(host, Mesh(name))
-            work = Work(part, bounds, whole, moved, "", host in begins, plan.shadow, plan.keep, back)
+            work = Work(part, bounds, whole, moved, "", host in lost or host not in runs, plan.shadow, plan.keep, back)
             parts[host] = Fragment(work, (name,), moved.wave)
-        with self.supply.sent(name, self._lacking(plan)):
+        with self.supply.sent(name, self.supply.lacking(outline(moves.before), outline(moves.after))):
             trying = plan.shadow.limit if plan.shadow is not None else 0.0
             self.lead(number, found, target, parts, plan.patience, trying)
         if before is None:
@@ -387,17 +379,13 @@ class Home:
 
     def _await(self, application: str, plan: str, outcome: Future[Ended]) -> Ended:
         """Wait for the outcome of a plan; an interrupt aborts it, unless it is decided."""
-        woke = threading.Event()
-        outcome.add_done_callback(lambda _: woke.set())
-        with woken(woke.set):
-            while not outcome.done():
-                woke.wait()
-                woke.clear()
-                try:
-                    check_interrupt()
-                except KeyboardInterrupt:
-                    self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
-        return outcome.result()
+        while True:
+            try:
+                check_interrupt()
+            except KeyboardInterrupt:
+                self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
+            with suppress(TimeoutError):
+                return outcome.result(GLANCE)
 
 
 def no_status(application: str) -> dict[str, Any]:

@@ -22,7 +22,6 @@ CREATE TABLE IF NOT EXISTS plans (
 CREATE TABLE IF NOT EXISTS hosts (
     application TEXT NOT NULL, home INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (application, home));
 """
-_PUT: Final = "INSERT INTO plans (application, home, plan, content) VALUES (?, ?, ?, ?)"
 _KEEP: Final = "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?)"
 
 
@@ -31,10 +30,10 @@ def encode(one: Message | Notice | JournalEntry) -> bytes:
     return msgspec.msgpack.encode((type(one).__name__, one), enc_hook=Work.encoded)
 
 
-def decode_message(data: bytes) -> Message | Notice:
+def decode_message(data: bytes) -> PeerMessage | Notice:
     """Decode a message of a peer; raises `RequestInvalid` if the bytes are none."""
     try:
-        found: Message | Notice = _decoded(data, _MESSAGES)
+        found: PeerMessage | Notice = _decoded(data, _MESSAGES)
     except (msgspec.MsgspecError, KeyError) as problem:
         raise RequestInvalid(operation="protocol", problem=str(problem)) from problem
     return found
@@ -73,7 +72,8 @@ class Journal:
         with self._database.transaction(sealed=False) as database:
             if isinstance(entry, (Committed, Prepared)):
                 database.execute("DELETE FROM plans WHERE application = ? AND home = ?", (application, home))
-            database.execute(_PUT, (application, home, plan, encode(entry)))
+            put = "INSERT INTO plans (application, home, plan, content) VALUES (?, ?, ?, ?)"
+            database.execute(put, (application, home, plan, encode(entry)))
             if content is not None:
                 database.execute(_KEEP, (application, home, msgspec.msgpack.encode(content)))
 

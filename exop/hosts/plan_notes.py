@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from exop.hosts.moves.transfer import Moves, Transfer
 from exop.model.meshes.fragments import Placement, fragments
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.relay import RELAY
@@ -25,14 +26,15 @@ def outline(placement: Placement) -> dict[str, Mesh]:
     return fragments(mesh, placement.home, epochs, placement.kinds) if mesh.nodes else {}
 
 
-def notes_by_host(before: Placement, after: Placement, cost: Cost) -> Iterator[str]:
+def notes_by_host(moves: Moves, cost: Cost) -> Iterator[str]:
     """Describe the steps, connectors and moves at each host, and name the hosts that a change does not touch."""
+    before, after = moves.before, moves.after
     old, new = outline(before), outline(after)
     nothing = Mesh(after.mesh.name)
     untouched = []
     for host in sorted({*old, *new}):
-        plan = make_plan(old.get(host, nothing), new.get(host, nothing))
-        lines = [*_moves(before, after, host, cost), *_steps(before, after, plan), *_connectors(before, after, host)]
+        plan, moved = make_plan(old.get(host, nothing), new.get(host, nothing)), moves.hosts.get(host, Transfer())
+        lines = [*_moves(before, moved, host, cost), *_steps(plan, moved), *_connectors(before, after, host)]
         if lines:
             yield f"on {host}{' (home)' if host == after.home else ''}:"
             yield from (f"    {line}" for line in lines)
@@ -96,24 +98,16 @@ def slow_connectors(placement: Placement) -> Iterator[str]:
         )
 
 
-def _moves(before: Placement, after: Placement, host: str, cost: Cost) -> Iterator[str]:
+def _moves(before: Placement, moved: Transfer, host: str, cost: Cost) -> Iterator[str]:
     """Describe the nodes and channels that leave a host, with the bytes that travel, and those that arrive."""
-    for name, node in before.mesh.nodes.items():
-        now = after.mesh.nodes.get(name)
-        source, target = before.of(node), None if now is None else after.of(now)
-        if target is None or source == target or host not in (source, target):
-            continue
-        if host == target:
-            yield f"{name} arrives from {source}"
-        elif node.slet.memento is None:
+    for name, target in moved.departing.items():
+        if before.mesh.node(name).slet.memento is None:
             yield f"{name} leaves for {target}; it keeps no state"
         else:
-            yield f"{name} leaves for {target}, with its state: {_cost_text(cost(source, name))}"
-    for name, source in before.channels.items():
-        target = after.channels.get(name, source)
-        if source != target and host in (source, target) and before.mesh.channels[name].kind != "direct":
-            where = f"leaves for {target}, with its content" if host == source else f"arrives from {source}"
-            yield f"the channel {name} {where}"
+            yield f"{name} leaves for {target}, with its state: {_cost_text(cost(host, name))}"
+    yield from (f"{name} arrives from {source}" for name, source in moved.arriving.items())
+    yield from (f"the channel {name} leaves for {target}, with its content" for name, target in moved.contents.items())
+    yield from (f"the channel {name} arrives from {source}" for name, source in moved.restored.items())
 
 
 def _cost_text(found: MoveCost | str) -> str:
@@ -133,12 +127,11 @@ def _bytes_text(size: int) -> str:
     return f"{size / 1e3:.0f} KB" if size < 1e6 else f"{size / 1e6:.3g} MB" if size < 1e9 else f"{size / 1e9:.3g} GB"
 
 
-def _steps(before: Placement, after: Placement, plan: Plan) -> Iterator[str]:
+def _steps(plan: Plan, moved: Transfer) -> Iterator[str]:
     """Describe the steps of the fragment of one host; relays, and nodes that move, stand in other lines."""
     for step in plan.steps:
-        old, new = before.mesh.nodes.get(step.node), after.mesh.nodes.get(step.node)
-        moved = old is not None and new is not None and before.of(old) != after.of(new)
-        if not moved and all(node is None or node.slet != RELAY for node in (step.before, step.after)):
+        is_relay = any(node is not None and node.slet == RELAY for node in (step.before, step.after))
+        if not (is_relay or step.node in moved.departing or step.node in moved.arriving):
             yield f"{step.verb} {step.node}: {step.text}"
 
 

@@ -113,12 +113,9 @@ class Supply:
         except PeerUnreachable:
             return set()
         digests = {one["bundle"]: one.get("digest") for one in rows}
-
-        def lacks(slet: str) -> bool:
-            digest = digests.get(bundle := slet.rpartition(":")[0])
-            return slet not in there or (digest is not None and digest != self.digest(bundle))
-
-        return set(filter(lacks, slets))
+        bundles = {slet.rpartition(":")[0] for slet in slets} & digests.keys()
+        others = {name for name in bundles if digests[name] not in (None, self.digest(name))}
+        return {slet for slet in slets if slet not in there or slet.rpartition(":")[0] in others}
 
 
 def platform_of(host: str, links: Links) -> RemotePlatform:

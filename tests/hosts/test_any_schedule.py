@@ -10,15 +10,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from exop.hosts.protocol.coordinator import Coordinator
-from exop.hosts.protocol.member import Member
 from exop.hosts.protocol.messages import Action, Committed
-from tests.hosts.world import World
+from tests.hosts.world import Receiver, World
 
 #: How many schedules are tried; each planted mistake shows in one of the first few hundred.
 SCHEDULES = 1000
 
 
-def holds(coordinator: type[Coordinator] = Coordinator, member: type[Member] = Member) -> Any:
+def holds(coordinator: type[Coordinator] = Coordinator, member: type[Receiver] = Receiver) -> Any:
     """The property: one owner of a node, one epoch of a border, all or none, and every hold ends when all heals."""
 
     @given(members=st.integers(1, 4), schedule=st.binary(min_size=200, max_size=800))
@@ -40,14 +39,14 @@ class CommitsBeforeTheLastVote(Coordinator):
         return len(progress.missing()) <= (progress.phase == "cut")
 
 
-class ReleasesAfterItsYes(Member):
+class ReleasesAfterItsYes(Receiver):
     """The deadline ends the hold of a member that has voted yes."""
 
     def _may_give_up(self, part: Any) -> bool:
         return part.in_doubt or super()._may_give_up(part)
 
 
-class ComparesNoEpochs(Member):
+class ComparesNoEpochs(Receiver):
     """Frames of any epoch are let in."""
 
     def accepts(self, *_: object) -> bool:
@@ -55,7 +54,7 @@ class ComparesNoEpochs(Member):
         return True
 
 
-class AcknowledgesBeforeItApplies(Member):
+class AcknowledgesBeforeItApplies(Receiver):
     """The home is told first, and the decision is recorded and carried out after that."""
 
     def _carry_out(self, part: Any, settled: Any) -> list[Action]:
@@ -79,7 +78,7 @@ def test_a_crash_behind_every_action(members: int):
     """One plan, and one process that crashes behind its n-th action, for every process and n: all or none."""
     for crashing in range(members + 1):
         for action in range(40):
-            world = World(members, Coordinator, Member)
+            world = World(members, Coordinator, Receiver)
             site = [*world.hosts, world.home][crashing]
             site.fuse = action
             world.begin("a", members - 1)
@@ -104,7 +103,7 @@ def test_a_long_campaign():
         chance = random.Random(seed)
         members, schedule = chance.randint(1, 4), chance.randbytes(chance.randint(200, 2000))
         try:
-            World(members, Coordinator, Member).run(schedule)
+            World(members, Coordinator, Receiver).run(schedule)
         except AssertionError as problem:
             problem.add_note(f"EXOP_STRESS=1:{seed}")
             raise

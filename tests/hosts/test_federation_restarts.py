@@ -157,7 +157,7 @@ def test_a_platform_that_is_closed_in_doubt_takes_no_further_checkpoint(three: H
 
     def refused(one: Platform) -> None:
         taker = one._applications.checkpoints.takers["app"]
-        one._hosts.close()
+        one._hosts.exchange.close()
         with pytest.raises(CheckpointError, match="the outcome of a change is not known"):
             taker.take()
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from exop import Application
+from exop.hosts.moves.transfer import Moves
 from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, slow_connectors
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.mesh import Mesh
@@ -27,7 +28,7 @@ def spanning() -> Mesh:
 def notes(before: Mesh, after: Mesh) -> list[str]:
     """The notes of a change at home `a`, where every state has 1204 bytes."""
     cost = MoveCost(ahead=0, cut=1204, seconds=0.02, whole="")
-    return [*notes_by_host(Placement(before, "a"), Placement(after, "a"), lambda host, node: cost)]
+    return [*notes_by_host(Moves(Placement(before, "a"), Placement(after, "a")), lambda host, node: cost)]
 
 
 def test_a_cycle_over_hosts_is_named():
@@ -144,7 +145,8 @@ def test_a_move_is_told_at_both_hosts():
 def test_the_plan_tells_how_long_a_stream_stops(cost: MoveCost | str, expected: str):
     """With the bytes that travel while it runs and while it stops, and the reason for a long stop."""
     before = spanning()
-    found = [*notes_by_host(Placement(before, "a"), Placement(before.move("check", to="b"), "a"), lambda *_: cost)]
+    moves = Moves(Placement(before, "a"), Placement(before.move("check", to="b"), "a"))
+    found = [*notes_by_host(moves, lambda *_: cost)]
     assert f"    check leaves for b, with its state: {expected}" in found
 
 

@@ -40,6 +40,14 @@ class Frame:
     number: int
 
 
+class Receiver(Member):
+    """A member at whose host items arrive from others."""
+
+    def accepts(self, name: str, epoch: int) -> bool:
+        """Whether an item of this epoch may pass: it is not old, nor of a plan whose decision has not arrived here."""
+        return epoch == self.epochs[name]
+
+
 @dataclass
 class Site:
     """One process: a machine, and what survives its crash.
@@ -75,7 +83,7 @@ class Site:
 class World:
     """A home and some hosts. Node `n` runs on one host at a time and sends items to its consumer."""
 
-    def __init__(self, members: int, coordinator: type[Coordinator], member: type[Member]) -> None:
+    def __init__(self, members: int, coordinator: type[Coordinator], member: type[Receiver]) -> None:
         self.now = 0.0
         self.faults = 0
         self.classes = coordinator, member

@@ -56,7 +56,7 @@ class Handing:
     ahead: Ahead
     behind: Collection[str] = ()
     _queued: dict[str, Queued] = field(default_factory=dict)
-    _halves: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
+    _halves: dict[str, list[Any]] = field(default_factory=dict)
     _waiting: list[tuple[str, Method, Any]] = field(default_factory=list)
     _copies: list[Path] = field(default_factory=list)
 
@@ -181,7 +181,7 @@ class Handing:
             found["contents"][channel] = self.ahead.send(target, content)
         for kind, channels in (("sent", transfer.sent), ("received", transfer.received)):
             for name, hosts in channels.items():
-                data = encode(self._halves[kind, name])
+                data = encode(self._halves[name])
                 found[kind][name] = {host: self.ahead.send(host, data) for host in hosts}
         posted = [*landing(change.deployment.entries, self._waiting)]
         taken: list[tuple[Buffered, list[Work]]] = []
@@ -208,11 +208,9 @@ class Handing:
         for node in self.transfer.departing:
             self.change.old[node].flush(self.change.timeout)
             self._queued[node] = queued(self.change.deployment, self.change.old[node])
-        rests, here = self.transfer.rests, self.host
-        sent = {*self.transfer.sent, *(rest.outbox for rest in rests if rest.source == here)}
-        received = {*self.transfer.received, *(rest.inbox for rest in rests if rest.target == here)}
-        self._halves |= {("sent", name): self._half("sent", name) for name in sent}
-        self._halves |= {("received", name): self._half("received", name) for name in received}
+        own = {rest.outbox for rest in self.transfer.rests if rest.source == self.host}
+        halves = {*self.transfer.sent, *self.change.handed_over, *own}
+        self._halves = {name: self._half(name) for name in halves}
 
     def _fill_outboxes(self) -> None:
         """Store in each outbox what waits in front of it: other connectors of the channel may have it already."""
@@ -258,10 +256,10 @@ class Handing:
                     f"and it would be lost; repair or resume them first, in a change of its own"
                 )
 
-    def _half(self, kind: str, name: str) -> list[Any]:
+    def _half(self, name: str) -> list[Any]:
         """Return the events of one half of a connector, as bytes, with their numbers."""
         channel = self.change.deployment.channels.get(name)
-        if isinstance(channel, Outbox) and kind == "sent":
+        if isinstance(channel, Outbox):
             first, events = channel.stored()
             return [first, [*map(_travelling, events)]]
         if isinstance(channel, Inbox):
@@ -274,7 +272,7 @@ class Handing:
         half = {}
         for kind, host, name in (("sent", rest.source, rest.outbox), ("received", rest.target, rest.inbox)):
             if host == self.host:
-                half[kind] = self._halves[kind, name]
+                half[kind] = self._halves[name]
             else:
                 half[kind] = decode(self.ahead.receive(host, handed[host][kind][name][self.host]))
         (first, sent), (taken, following, waiting) = half["sent"], half["received"]

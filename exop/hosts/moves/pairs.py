@@ -61,9 +61,8 @@ class Pairs:
         """
         name, shadow, back = self.plan.after.name, self.work.shadow, self.work.back
         changes, deployment = self.here.running.changes, self.here.running.get(name)
-        for node in (*self.work.transfer.departing, *self.work.transfer.arriving):
-            if node == back or (shadow is not None and not shadow.diverted(node)):
-                self.behind.add(node)
+        moving = (*self.work.transfer.departing, *self.work.transfer.arriving)
+        self.behind = {node for node in moving if node == back or (shadow is not None and not shadow.diverted(node))}
         for node, target in self.work.transfer.departing.items():
             if node == back:
                 standby = changes.shadows.standby(name, node)

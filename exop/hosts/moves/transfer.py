@@ -9,7 +9,7 @@ taken away before the commit, so that an aborted change leaves everything where 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
@@ -91,14 +91,14 @@ class Moves:
     renewed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._edges: set[tuple[str, str]] = set()  # the second host takes over from the first one
+        self._givers: defaultdict[str, set[str]] = defaultdict(set)  # the hosts from which each host takes over
         self._nodes()
         self._channels()
         self._windows()
         for key, connector in self.before.connectors.items():
             if connector.channel in self.after.channels:
                 self._connector(key, connector)
-        for host, wave in _waves(self._edges).items():
+        for host, wave in _waves(self._givers).items():
             self.hosts[host].wave = wave
         self._continued()
 
@@ -110,7 +110,7 @@ class Moves:
                 check_movable(node, now)
                 self.hosts[source].departing[name] = target
                 self.hosts[target].arriving[name] = source
-                self._edges.add((source, target))
+                self._givers[target].add(source)
 
     def _channels(self) -> None:
         """Find the channels that move with their contents."""
@@ -119,7 +119,7 @@ class Moves:
             if target != source and self.before.mesh.channels[name].kind != DIRECT:
                 self.hosts[source].contents[name] = target
                 self.hosts[target].restored[name] = source
-                self._edges.add((source, target))
+                self._givers[target].add(source)
 
     def _windows(self) -> None:
         """Refuse to part a port from the windows that its channel has for it."""
@@ -142,11 +142,11 @@ class Moves:
         """Find out which events of a connector are delivered in another way."""
         there = self.before.ports(connector)
         if self.after.connectors.get(key) == connector:
-            now = self.after.ports(connector)
-            left, joined = (
-                [end for end in one.keys() - other.keys() if self._stays(end, connector)]
-                for one, other in ((there, now), (now, there))
-            )
+            now, meshes = self.after.ports(connector), (self.before.mesh, self.after.mesh)
+            ends = [(mesh.producers if connector.inward else mesh.consumers)(connector.channel) for mesh in meshes]
+            # Those that are connected to the channel before and after, on any host.
+            stay = set.intersection(*({f"{node.name}.{port}" for node, port in one} for one in ends))
+            left, joined = stay & (there.keys() - now.keys()), stay & (now.keys() - there.keys())
             if not (left if connector.inward else joined):
                 self._redirect(connector, left)
                 return
@@ -169,12 +169,6 @@ class Moves:
                     if (name, host) in relays:
                         self.hosts[there].continued.append(f"{relays[name, host]}.item")
 
-    def _stays(self, end: str, connector: Connector) -> bool:
-        """Whether a port is connected to the channel of a connector before and after, on any host."""
-        meshes = (self.before.mesh, self.after.mesh)
-        ends = [(mesh.producers if connector.inward else mesh.consumers)(connector.channel) for mesh in meshes]
-        return all(any(f"{node.name}.{port}" == end for node, port in one) for one in ends)
-
     def _redirect(self, connector: Connector, ends: Iterable[str]) -> None:
         """Deliver the events of an outward connector directly to these of its ports, where they are afterwards."""
         hosts: defaultdict[str, list[str]] = defaultdict(list)
@@ -194,7 +188,7 @@ class Moves:
             self.hosts[source].sent.setdefault(connector.outbox, []).append(host)
         if host != target:
             self.hosts[target].received.setdefault(connector.inbox, []).append(host)
-        self._edges |= {(giver, host) for giver in (source, target) if giver != host}
+        self._givers[host] |= {source, target} - {host}
 
 
 def check_trying(plan: Plan, moves: Moves, home: str) -> None:
@@ -226,15 +220,12 @@ def check_trying(plan: Plan, moves: Moves, home: str) -> None:
                 )
 
 
-def _waves(edges: Iterable[tuple[str, str]]) -> Mapping[str, int]:
+def _waves(givers: Mapping[str, Collection[str]]) -> Mapping[str, int]:
     """Return the number of the wave of each host: later than those from which it takes over."""
-    before: defaultdict[str, set[str]] = defaultdict(set)
-    for giver, taker in edges:
-        before[taker].add(giver)
     waves: dict[str, int] = {}
     try:
-        for host in TopologicalSorter(before).static_order():
-            waves[host] = max((waves[one] + 1 for one in before.get(host, ())), default=0)
+        for host in TopologicalSorter(givers).static_order():
+            waves[host] = max((waves[one] + 1 for one in givers.get(host, ())), default=0)
     except CycleError as problem:
         raise PlanError(
             f"{' and '.join(sorted(set(problem.args[1])))} would both hand over to the other, and each would wait for "

@@ -11,10 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from queue import Empty, Full, Queue, SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from exop.errors import ExopError, PeerUnreachable, PlatformBusy, UnknownName
@@ -75,7 +74,7 @@ class Exchange:
         self._owner = owner
         self._mail: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._peers: dict[str, Queue[tuple[str, messages.Message | messages.Notice] | None]] = {}
+        self._peers: dict[str, SimpleQueue[tuple[str, messages.Message | messages.Notice] | None]] = {}
         self._starting = threading.Lock()
         self._closed = True
 
@@ -102,8 +101,7 @@ class Exchange:
             if machines.participant is not None:
                 machines.participant.leave(LEAVING)
         for queue in self._peers.values():
-            with suppress(Full):
-                queue.put_nowait(None)
+            queue.put(None)
         self._peers.clear()
         self.machines.clear()
         self._begun.clear()
@@ -143,8 +141,6 @@ class Exchange:
         machines = self.of(application)
         machine = machines.home if home else machines.member
         self._mail.put(partial(self._act, application, machine, machine.recover(entries, time.monotonic())))
-        if home or not entries:
-            return
         if machines.member.in_doubt is not None:
             self.held.add(application)
         settled = entries[-1]
@@ -172,16 +168,16 @@ class Exchange:
         if peer == self.name:
             self.receive(application, message)
             return
-        if peer not in self._peers:
-            queue: Queue[tuple[str, messages.Message | messages.Notice] | None] = Queue(WAITING)
+        if (queue := self._peers.get(peer)) is None:
+            queue = SimpleQueue()
             threading.Thread(target=self._send_all, args=(peer, queue), name=f"exop to {peer}", daemon=True).start()
             self._peers[peer] = queue  # not earlier: no thread may be left
-        try:
-            self._peers[peer].put_nowait((application, message))
-        except Full:
+        if queue.qsize() < WAITING:
+            queue.put((application, message))
+        else:
             logger("exop.hosts").warning("a message is dropped: the peer does not answer", peer=peer)
 
-    def _send_all(self, peer: str, queue: Queue[tuple[str, messages.Message | messages.Notice] | None]) -> None:
+    def _send_all(self, peer: str, queue: SimpleQueue[tuple[str, messages.Message | messages.Notice] | None]) -> None:
         """Send the messages of a queue to a peer; one that cannot be sent is lost."""
         while (found := queue.get()) is not None:
             application, message = found
@@ -248,17 +244,16 @@ class Exchange:
                     self.send(action.to, application, action.message)
                 case messages.Do():
                     self._step(application, machines, action)
-                case messages.Record():
+                case messages.Record(entry):
                     try:
-                        self._owner.record(application, action.entry)
+                        self._owner.record(application, entry)
                     except ExopError as error:
-                        entry = action.entry
                         plan = entry.plan if not hasattr(entry, "proposal") else entry.proposal.plan
                         problem = messages.NotRecorded(plan, error_text(error))
                         self._act(application, machine, machine.receive(problem, time.monotonic()))
                         return
-                    if isinstance(action.entry, messages.Finished):
-                        self._begun.discard(action.entry.plan)  # no member asks any more
+                    if isinstance(entry, messages.Finished):
+                        self._begun.discard(entry.plan)  # no member asks any more
                 case messages.Ended():
                     if (outcome := machines.outcomes.pop(action.plan, None)) is not None:
                         outcome.set_result(action)

@@ -110,10 +110,6 @@ class Member:
         """The plan for which it has voted yes, and of which it does not know the outcome."""
         return self.plan if self._part is not None and self._part.in_doubt else None
 
-    def accepts(self, name: str, epoch: int) -> bool:
-        """Whether a frame of this epoch may pass: it is not old, nor of a plan whose decision has not arrived here."""
-        return epoch == self.epochs[name]
-
     def receive(self, message: Message, now: float) -> list[Action]:
         """Process a message of the home or of another member, or a report of the caller."""
         actions, part = self.timeout(now), self._part

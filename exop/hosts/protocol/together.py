@@ -18,7 +18,7 @@ from exop.hosts.protocol.messages import Did, Do, ParticipantStep
 from exop.hosts.protocol.participant import Participant
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.supervision.interrupts import check_interrupt, uninterrupted, woken
-from exop.safe_repr import add_note, error_text
+from exop.safe_repr import add_note
 from exop.wiring import Applications
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import changing
@@ -76,8 +76,11 @@ class _Together:
         except BaseException:
             self._give("abort")
             raise
-        with woken(lambda: self._mail.put(None)):
-            refusal = self._decide()
+        try:
+            with woken(lambda: self._mail.put(None)):
+                refusal = self._decide()
+        except BaseException as error:  # noqa: BLE001 (it is raised when the changes are undone)
+            refusal, self._error = ("", ""), error
         self._give("abort" if refusal is not None else "commit")
         until = time.monotonic() + self._hold
         for thread in self._threads:
@@ -97,26 +100,19 @@ class _Together:
             missing = dict.fromkeys(thread.plan for thread in self._threads)
             while missing:
                 left = None if until == math.inf else max(0.0, until - time.monotonic())
+                check_interrupt()
                 try:
-                    check_interrupt()
                     did = self._mail.get(timeout=left)
-                except KeyboardInterrupt as interrupt:
-                    self._error = interrupt
-                    return "it was interrupted", ""
                 except Empty:
                     return f"no answer to {step} from {', '.join(missing)} within {self._hold:g} s", ""
                 if did is not None and did.problem:
                     return did.problem, did.plan
                 if did is not None:
                     del missing[did.plan]
-        try:
-            for change in self._changes:
-                self._applications.changes.check_there(change)
-            if (store := self._applications.store) is not None:  # one transaction: this commits the changes
-                store.update(*(change.stored for change in self._changes))
-        except BaseException as error:  # noqa: BLE001 (it is raised when the changes are undone)
-            self._error = error
-            return error_text(error), ""
+        for change in self._changes:
+            self._applications.changes.check_there(change)
+        if (store := self._applications.store) is not None:  # one transaction: this commits the changes
+            store.update(*(change.stored for change in self._changes))
         return None
 
     def _give(self, step: ParticipantStep) -> None:

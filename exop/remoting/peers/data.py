@@ -23,7 +23,7 @@ import msgspec
 
 from exop.model.values.columns import allocate
 from exop.remoting.peers import data_frames as frames
-from exop.remoting.peers.data_frames import BYTES, DATA, FLUSHER, HEAD, HEADER, MESSAGE, PROGRESS, START, size_of
+from exop.remoting.peers.data_frames import BYTES, DATA, FLUSHER, HEAD, HEADER, MESSAGE, PROGRESS, START, drop
 from exop.remoting.transport.frames import FrameRefused, TooLate
 from exop.runtime.channels.wire import COLUMNS, CONTROL, Buffer
 from exop.runtime.drivers.base import Signal
@@ -122,7 +122,7 @@ class Ready:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._now: deque[frames.Outgoing | DataConnection] = deque()
+        self._now: deque[frames.Outgoing] = deque()
         self._later: deque[tuple[float, frames.Outgoing]] = deque()
         self._signal = Signal()
         self._sleeping = False
@@ -130,15 +130,13 @@ class Ready:
     def __len__(self) -> int:
         return len(self._now)
 
-    def add(self, one: frames.Outgoing | DataConnection) -> None:
+    def add(self, one: frames.Outgoing) -> None:
         """Let the sender thread ask *one* for frames; a connection lets its sender thread end."""
-        if isinstance(one, frames.Outgoing):
-            if one.queued:
-                return
+        if not one.queued:
             one.queued = True
-        self._now.append(one)
-        if self._sleeping:
-            self._wake()
+            self._now.append(one)
+            if self._sleeping:
+                self._wake()
 
     def add_later(self, one: frames.Outgoing) -> None:
         """Let the sender thread ask *one* for frames after `DELAY`."""
@@ -148,7 +146,7 @@ class Ready:
             if self._sleeping:
                 self._wake()
 
-    def next(self) -> frames.Outgoing | DataConnection:
+    def next(self) -> frames.Outgoing:
         """Return the next one, when it is due."""
         while True:
             if self._later and self._later[0][0] <= self._clock():
@@ -168,8 +166,7 @@ class Ready:
         """Remove everything."""
         # One by one: what another thread adds meanwhile is removed like the others, or stays.
         while self._now:
-            if isinstance(one := self._now.popleft(), frames.Outgoing):
-                one.queued = False
+            self._now.popleft().queued = False
         while self._later:
             self._later.popleft()[1].deferred = False
 
@@ -178,7 +175,7 @@ class Ready:
         self._signal.set()
 
 
-class DataConnection:
+class DataConnection(frames.Outgoing):
     """One connection; `run` receives in the calling thread and sends in a thread of its own until the connection ends.
 
     Args:
@@ -268,7 +265,7 @@ class DataConnection:
                 return False
             more = one.gather(buffers)[1]
             if buffers:
-                _drop(buffers, stream.send(buffers[:_BUFFERS], socket.MSG_DONTWAIT))
+                drop(buffers, stream.send(buffers[:_BUFFERS], socket.MSG_DONTWAIT))
             if more or buffers:
                 self._ready.add(one)
         except OSError as problem:
@@ -285,8 +282,6 @@ class DataConnection:
         size = 0
         try:
             while (one := self._ready.next()) is not self:
-                if isinstance(one, DataConnection):
-                    continue
                 one.queued = False
                 with self._turn:
                     buffers = self._buffers
@@ -309,7 +304,7 @@ class DataConnection:
                 begun = self._clock()
             elif self._clock() - begun > self._limits.frame_time:
                 raise TooLate(f"the peer has read nothing for {self._limits.frame_time:g} s")
-            _drop(buffers, sent)
+            drop(buffers, sent)
 
     def _receive_all(self) -> None:
         data = memoryview(bytearray(2 * self._limits.part))
@@ -463,14 +458,3 @@ class DataConnection:
                 raise TooLate(f"a frame was not complete after {limits.frame_time:g} s")
             if count > 0:
                 return count
-
-
-def _drop(buffers: list[Buffer], sent: int) -> None:
-    """Remove the first *sent* bytes."""
-    done = 0
-    while done < len(buffers) and sent >= size_of(buffers[done]):
-        sent -= size_of(buffers[done])
-        done += 1
-    del buffers[:done]
-    if sent:
-        buffers[0] = memoryview(buffers[0]).cast("B")[sent:]

@@ -126,7 +126,7 @@ def pack_message(message: Message) -> bytes:
 
 
 class Outgoing:
-    """A source of frames, asked by the sender thread when it is `Ready`.
+    """A source of frames, by default of none; the sender thread asks it when it is `Ready`.
 
     Attributes:
         queued: Whether the sender thread is going to ask.
@@ -141,7 +141,7 @@ class Outgoing:
         Returns:
             Their size in bytes, and whether more may follow.
         """
-        raise NotImplementedError
+        return 0, False
 
 
 class Single(Outgoing):
@@ -164,8 +164,6 @@ class Body:
         self._number = number
         self._about = about
         self._buffers = buffers
-        self._at = 0
-        self._skip = 0
         self.total = sum(map(size_of, buffers))
         self.sent = 0
 
@@ -173,17 +171,17 @@ class Body:
         """Append a frame with the next part of at most *most* bytes; return the size of the part."""
         part = min(self.total - self.sent, most)
         buffers.append(WHOLE.pack(HEAD.size + part, 0, self._kind, self._number, *self._about, self.total, self.sent))
-        left = part
         if part == self.total:
             buffers.extend(self._buffers)
-            left = 0
-        while left:
-            view = memoryview(self._buffers[self._at]).cast("B")[self._skip : self._skip + left]
-            left -= len(view)
-            self._skip += len(view)
-            buffers.append(view)
-            if self._skip == size_of(self._buffers[self._at]):
-                self._at, self._skip = self._at + 1, 0
+        else:
+            left, rest = part, [*self._buffers]
+            for buffer in rest:
+                buffers.append(memoryview(buffer).cast("B")[:left])
+                left -= size_of(buffers[-1])
+                if not left:
+                    break
+            drop(rest, part)
+            self._buffers = rest
         buffers.append(FLUSHER)
         self.sent += part
         return part
@@ -192,6 +190,17 @@ class Body:
 def size_of(buffer: Buffer) -> int:
     """The number of bytes of a buffer."""
     return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
+
+def drop(buffers: list[Buffer], size: int) -> None:
+    """Remove the first *size* bytes."""
+    done = 0
+    while done < len(buffers) and size >= size_of(buffers[done]):
+        size -= size_of(buffers[done])
+        done += 1
+    del buffers[:done]
+    if size:
+        buffers[0] = memoryview(buffers[0]).cast("B")[size:]
 
 
 class Parts:
@@ -249,13 +258,7 @@ class SenderEnd(Outgoing):
         self.bodies: deque[Body] = deque()
         self._parts = parts
         self._lock = threading.Lock()
-        self._to_attach = False
         self.resumed = False
-
-    def offer(self, number: int) -> None:
-        """Attach under a new number. It takes no lock: the connector is not in use."""
-        self.number = number
-        self._to_attach = True
 
     def report(self, progress: Progress) -> None:
         """Take the progress of the inbox."""
@@ -277,10 +280,7 @@ class SenderEnd(Outgoing):
         return resumed
 
     def gather(self, buffers: list[Buffer]) -> tuple[int, bool]:
-        """Append the offer, or the next frames of the outbox."""
-        if self._to_attach:
-            self._to_attach = False
-            buffers.append(pack_message(Attach(self.number, self.traffic.epoch, self.traffic.key)))
+        """Append the next frames of the outbox."""
         size, limits = 0, self._parts.limits
         if asked := not self.bodies:
             self._ask(limits.batch)

@@ -333,10 +333,10 @@ class PeerLink:
         """Attach an outbox under a new number. Under the lock."""
         self._offered.pop(end.number, None)
         if self._connection is not None and self._senders.get(end.traffic.key) is end:
-            self._offered[self._next_offer] = end
-            end.offer(self._next_offer)
+            end.number = self._next_offer  # without its lock: the connector is not in use
+            self._offered[end.number] = end
             self._next_offer += 1
-            self._ready.add(end)
+            self._ready.add(frames.Single(frames.Attach(end.number, end.traffic.epoch, end.traffic.key)))
 
     def _offered_as(self, number: int) -> frames.SenderEnd | None:
         """The outbox with this number; none if it has been detached, or has another number by now."""
@@ -436,8 +436,7 @@ class PeerLink:
     def _next_socket(self) -> socket.socket | None:
         """Return a connected socket; `None` when the link is closed."""
         with self._changed:
-            if self._dial is None:
-                self._changed.wait_for(lambda: self._closed or self._accepted is not None or self._dial is not None)
+            self._changed.wait_for(lambda: self._closed or self._accepted is not None or self._dial is not None)
             accepted, self._accepted = self._accepted, None
             if self._closed:
                 if accepted is not None:

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal
@@ -84,7 +84,7 @@ class RemotingService:
         self._closing = threading.Event()
         self._contacts: dict[str, Peer] = {}
         self._reversed: dict[str, ControlClient] = {}
-        self._called: dict[str, RemotePlatform] = {}
+        self._called: dict[str, ControlClient] = {}
         self._registered: dict[str, Registration] = {}
         self._offered: dict[str, threading.Event] = {}
         self._threads: list[threading.Thread] = []
@@ -171,38 +171,23 @@ class RemotingService:
         """
         return self.peers[name] if name in self.peers or not self._listens else self._link(name)
 
-    def platform(self, name: str) -> RemotePlatform:
-        """Return the management interface of a peer.
-
-        Raises:
-            UnknownName: there is no such peer.
-            PeerUnreachable: the peer is lost, and only it can dial.
-        """
-        link = self.peers[name]
-        client = self._client(link.uri, name) if link.uri else link.client
-        if client is None:
-            raise PeerUnreachable(address=name, problem=link.reason)
-        return RemotePlatform(link.uri or name, client)
-
     def call(self, peer: str, operation: str, **arguments: Any) -> Any:
         """Call an operation of a peer, and return its result; long byte strings cross in parts.
 
+        All these calls share a connection of their own, unless only the peer can dial.
+
         Raises:
+            UnknownName: there is no such peer.
             PeerUnreachable: the peer is lost.
         """
-        return self._shared(peer).ask(operation, **arguments)
-
-    def services(self, query: str = "") -> Iterator[dict[str, Any]]:
-        """Yield the services of the connected peers that match a filter, each with the name of its `peer`.
-
-        A peer that does not permit this platform to read is left out.
-        """
-        for name, link in list(self.peers.items()):
-            if link.connected:
-                try:
-                    yield from ({**row, "peer": name} for row in self._shared(name).services(query))
-                except RemotingError as problem:
-                    _log.info("the services of %r cannot be listed: %s", name, problem)
+        link = self.peers[peer]
+        with self._lock:
+            if link.uri and peer not in self._called:
+                self._called[peer] = self._client(link.uri, peer)
+            client = self._called.get(peer, link.client)
+        if client is None:
+            raise PeerUnreachable(address=peer, problem=link.reason)
+        return RemotePlatform(peer, client).ask(operation, **arguments)
 
     def status(self) -> list[dict[str, Any]]:
         """Return the peers and their connectors as plain data, by name."""
@@ -228,8 +213,8 @@ class RemotingService:
         self._server.stop()  # first: no peer connects any more
         for link in list(self.peers.values()):
             link.close()
-        for there in self._called.values():
-            there.close()
+        for client in self._called.values():
+            client.close()
         deadline = time.monotonic() + _CLOSING
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -285,14 +270,6 @@ class RemotingService:
         return ControlClient(
             uri, limits=self._limits, identity=self.access.identity, name=self.name, platform=name, hooks=self
         )
-
-    def _shared(self, name: str) -> RemotePlatform:
-        """Return the management interface of a peer, over one connection for all calls of this platform."""
-        with self._lock:
-            there = self._called.get(name) or self.platform(name)
-            if self.peers[name].uri:
-                self._called[name] = there
-            return there
 
     def _greet(self, uri: str, name: str | None) -> str:
         """Greet the platform at *uri*, and return its name."""
@@ -415,21 +392,20 @@ class ConnectorServices:
     def __init__(self, registry: ServiceRegistry, connected: Callable[[str], bool]) -> None:
         self._registry = registry
         self._connected = connected
-        self._lock = threading.Lock()
-        self._registered: dict[ServiceReference, Registration | None] = {}
+        self._lock = threading.RLock()
+        self._registered: dict[ServiceReference, Registration] = {}
         kinds = "".join(f"({names.CHANNEL_KIND}={kind})" for kind in DIRECTIONS)
-        self._tracker = registry.track("Channel", f"(|{kinds})", added=self._added, removed=self._removed)
+        self._tracker = registry.track("Channel", f"(|{kinds})", added=self._follow, removed=self._leave)
 
     def refresh(self) -> None:
         """Register and unregister services after a peer has connected or was lost."""
         with self._lock:
-            for channel in self._registered:
+            for channel in self._tracker:
                 self._follow(channel)
 
     def lost(self) -> dict[str, str]:
         """The connectors whose outbox here has lost its state or that of its inbox, by key, each with the cure."""
-        with self._lock:
-            halves: list[Any] = [channel.service for channel in self._registered]
+        halves: list[Any] = [channel.service for channel in self._tracker]
         return {half.key: half.trouble for half in halves if getattr(half, "state", "") == LOST}
 
     def close(self) -> None:
@@ -437,33 +413,26 @@ class ConnectorServices:
         self._tracker.close()
         self._registry.settle()
 
-    def _added(self, channel: ServiceReference) -> None:
-        with self._lock:
-            self._registered[channel] = None
-            self._follow(channel)
-
-    def _removed(self, channel: ServiceReference) -> None:
-        with self._lock:
-            if (registration := self._registered.pop(channel)) is not None:
-                registration.unregister()
-
     def _follow(self, channel: ServiceReference) -> None:
         half: Any = channel.service
         settings, of = half.asked.settings, channel.properties
-        registration = self._registered[channel]
+        properties = {
+            names.KIND: "connector",
+            names.NAME: settings.get("key", half.asked.name),
+            names.HOST: of[names.HOST],
+            names.APPLICATION: of[names.APPLICATION],
+            names.PEER: settings["peer"],
+            names.DIRECTION: DIRECTIONS[str(of[names.CHANNEL_KIND])],
+            names.CONNECTED_TO: of[names.INSTANCE],
+        }
         smart = settings.get("mode") == "offline" or settings.get("cache")
-        if not (smart or self._connected(settings["peer"])):
-            if registration is not None:
+        with self._lock:
+            if not (smart or self._connected(settings["peer"])):
+                self._leave(channel)
+            elif channel not in self._registered:
+                self._registered[channel] = self._registry.register("Connector", half, properties)
+
+    def _leave(self, channel: ServiceReference) -> None:
+        with self._lock:
+            if (registration := self._registered.pop(channel, None)) is not None:
                 registration.unregister()
-                self._registered[channel] = None
-        elif registration is None:
-            properties = {
-                names.KIND: "connector",
-                names.NAME: settings.get("key", half.asked.name),
-                names.HOST: of[names.HOST],
-                names.APPLICATION: of[names.APPLICATION],
-                names.PEER: settings["peer"],
-                names.DIRECTION: DIRECTIONS[str(of[names.CHANNEL_KIND])],
-                names.CONNECTED_TO: of[names.INSTANCE],
-            }
-            self._registered[channel] = self._registry.register("Connector", half, properties)

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from exop import Platform
+from exop.hosts.supply import platform_of
+from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.peers.data_frames import DataLimits
 from exop.remoting.peers.link import PeerLink
 from exop.runtime.channels.wire import ITEMS, Buffer, Frame, Progress, Wire
@@ -238,6 +241,11 @@ class Proxy(Waiting):
                     with suppress(OSError):
                         target.shutdown(socket.SHUT_RDWR)
                     return
+
+
+def managed(platform: Platform, peer: str) -> RemotePlatform:
+    """The management interface of a peer of a platform."""
+    return platform_of(peer, lambda: platform.remoting.peers)
 
 
 def dialling(peer: str, dial: Callable[[], socket.socket], **options: Any) -> PeerLink:

@@ -12,6 +12,7 @@ from exop.model.meshes.nodes import ChannelSpec
 from exop.stock.slets import count_up
 from tests.hosts.moving import Hosts
 from tests.remoting.peers import test_access
+from tests.remoting.peers.ends import managed
 from tests.rig import PATIENCE, eventually
 
 hosts = test_access.hosts
@@ -59,13 +60,13 @@ def test_a_program_uses_a_channel_of_a_platform():
         app.add("prices", prices, out=app.channel("rows", kind="table", key="n"))
         other.apply(app.build())
         assert other.wait("sharing", PATIENCE)
-        rows = home.remoting.platform("b").channel("sharing", "rows", dict)
+        rows = managed(home, "b").channel("sharing", "rows", dict)
         assert rows.query("item.price >= 10") == [{"n": 1, "price": 10}, {"n": 2, "price": 20}]
         assert rows.get(2) == {"n": 2, "price": 20}
         with pytest.raises(UnknownName, match="sharing on b has no outbox 'rows'"):
-            home.remoting.platform("b").accept_loss("sharing", "rows")
+            managed(home, "b").accept_loss("sharing", "rows")
         with pytest.raises(UnknownName, match="sharing has no channel 'row'; did you mean 'rows'"):
-            home.remoting.platform("b").channel("sharing", "row").items()
+            managed(home, "b").channel("sharing", "row").items()
 
 
 def test_large_results_cross_in_parts():
@@ -82,7 +83,7 @@ def test_large_results_cross_in_parts():
         app.add("rows", long_rows, out=app.channel("rows", kind="table", key="n"))
         other.apply(app.build())
         assert other.wait("large", PATIENCE)
-        assert len(home.remoting.platform("b").channel("large", "rows").items()) == 500
+        assert len(managed(home, "b").channel("large", "rows").items()) == 500
 
 
 def test_a_peer_calls_the_channels_that_the_policy_permits(hosts: test_access.Hosts):
@@ -92,7 +93,7 @@ def test_a_peer_calls_the_channels_that_the_policy_permits(hosts: test_access.Ho
         app.add(name, prices, out=app.channel(f"{name}", kind="table", key="n"))
     hosts.home.apply(app.build())
     assert hosts.home.wait("lr", PATIENCE)
-    there = hosts.edge.remoting.platform("home")
+    there = managed(hosts.edge, "home")
     assert there.channel("lr", "jams").get(1) == {"n": 1, "price": 10}
     with pytest.raises(PeerRefused, match="does not permit this peer to write the channel lr/jams"):
         there.channel("lr", "jams").delete(1)
@@ -107,7 +108,7 @@ def test_names_are_not_told_to_a_peer_without_a_right(hosts: test_access.Hosts):
     app = Application("lr")
     app.add("rows", prices, out=app.channel("secrets", kind="table", key="n"))
     hosts.home.apply(app.build())
-    there = hosts.edge.remoting.platform("home")
+    there = managed(hosts.edge, "home")
     for application, channel in (("lr", "secrets"), ("lr", "nothing"), ("nothing", "secrets")):
         with pytest.raises(
             PeerRefused, match=f"does not permit this peer to [a-z]+ the channel {application}/{channel}"
@@ -122,7 +123,7 @@ def test_the_halves_of_a_connector_answer_no_calls(hosts: test_access.Hosts):
     mesh = app.build()
     settings = {"peer": "other", "key": "lr/jams/edge>other", "epoch": 1}
     hosts.edge.apply(replace(mesh, channels={"jams": ChannelSpec("jams", "outbox", settings)}))
-    jams = hosts.home.remoting.platform("edge").channel("lr", "jams")
+    jams = managed(hosts.home, "edge").channel("lr", "jams")
     for call in (lambda: jams.frames(1000), lambda: jams.disconnected("x"), lambda: jams.push([1])):
         with pytest.raises(UnknownName, match="the outbox channel 'jams' has no method"):
             call()

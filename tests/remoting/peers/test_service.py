@@ -18,7 +18,7 @@ from exop.remoting.peers.discovery import Announcement
 from exop.remoting.peers.link import PeerLink
 from exop.remoting.transport.sockets import Peer
 from exop.stock.slets import count_up
-from tests.remoting.peers.ends import Inbox, Outbox
+from tests.remoting.peers.ends import Inbox, Outbox, managed
 from tests.rig import PATIENCE, eventually
 
 
@@ -66,9 +66,9 @@ def test_linked_platforms_call_operations_of_each_other(pair, tmp_path):
 
 
 def test_the_management_of_a_peer_is_that_of_a_platform(pair, tmp_path):
-    """`remoting.platform(name)` has the methods of `Platform`, carried out at the peer."""
+    """What stands for a peer has the methods of `Platform`, carried out there."""
     a, b = pair
-    there = a.remoting.platform("b")
+    there = managed(a, "b")
     made = there.apply(numbers(tmp_path / "out"))
     assert there.name == "b"
     assert b.mesh("numbers").revision == made.revision
@@ -87,7 +87,7 @@ def test_an_unknown_peer_is_named_with_the_known_peers(pair):
     """Looking up a peer that does not exist raises an error that lists the peers."""
     a, _ = pair
     with pytest.raises(UnknownName, match="no peer 'c'; known: b|no peer 'c'.*b"):
-        a.remoting.platform("c")
+        a.remoting.call("c", "applications")
 
 
 def test_a_platform_of_another_name_is_refused(pair):
@@ -156,12 +156,12 @@ def test_platforms_that_dial_each_other_share_one_link(authority):
             assert source.remoting.peers[target.name].call("applications") == []
 
 
-def test_the_services_of_peers_are_listed_with_their_platform(pair, tmp_path):
+def test_the_services_of_a_peer_are_listed(pair, tmp_path):
     """Filters work as for the services of the platform itself."""
     a, b = pair
     a.apply(numbers(tmp_path / "out"))
-    found = list(b.remoting.services("(kind=slet)"))
-    assert {(one["peer"], one["properties"]["node"]) for one in found} == {("a", "numbers"), ("a", "sink")}
+    found = list(managed(b, "a").services("(kind=slet)"))
+    assert {one["properties"]["node"] for one in found} == {"numbers", "sink"}
 
 
 @pytest.mark.parametrize(("uri", "cure"), [("tcp://0.0.0.0:0", "use tls://"), ("tls://127.0.0.1:0", "--identity")])
