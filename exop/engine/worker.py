@@ -37,12 +37,10 @@ def dump(value: Any) -> memoryview:
 
 
 def main(descriptor: int, lifeline: int) -> None:
-    """Make the engine that the first message describes, and call it until the platform closes the connection."""
+    """Make the engine that the first call describes, and call it until the platform closes the connection."""
     _die_with(lifeline)
     connection = Connection(descriptor)
     calls, lock, current = SimpleQueue[Any](), threading.Lock(), [0]
-    path, kind, settings = pickle.loads(connection.recv_bytes())
-    sys.path[:] = path
     engine: Any = None
 
     def receive() -> None:
@@ -63,7 +61,9 @@ def main(descriptor: int, lifeline: int) -> None:
     def call(method: str, given: Any) -> Any:
         nonlocal engine
         if method == "make":
-            slet = object.__new__(pickle.loads(kind))
+            sys.path[:], description = given
+            kind, settings = pickle.loads(description)
+            slet = object.__new__(kind)
             vars(slet).update(settings)
             engine = slet.make_engine()
             return engine.name, engine.version
