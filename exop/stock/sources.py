@@ -186,11 +186,9 @@ def read_parquet(
     if not path.is_dir():
         raise NotADirectoryError(f"{path} is no folder; create it, or correct the setting `path`")
     while True:
-        there = sorted(one.name for one in path.glob("*.parquet") if one.name[0] not in "._")
-        known = set(emitted.names)
-        if not known <= set(there):
-            emitted.names = [name for name in emitted.names if name in set(there)]
-        fresh = [name for name in there if name not in known]
+        there = {one.name for one in path.glob("*.parquet") if one.name[0] not in "._"}
+        emitted.names = [name for name in emitted.names if name in there]
+        fresh = sorted(there.difference(emitted.names))
         for name in fresh:
             place = (path / name).absolute()
             rows = rows_of_file(place, declared)
