@@ -24,6 +24,7 @@ from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.slets.tie import Tie
 from exop.platform import Platform
 from exop.remoting.identity import file_stamps
+from exop.stock.sources import Position
 from exop.testing.feeding import entering, feed
 from exop.testing.feeding import open as open_slet
 
@@ -33,12 +34,6 @@ __all__ = ["EngineSuite", "PullEngineSuite", "Suite"]
 PATIENCE: Final = 60.0
 #: The number of rows from one punctuation to the next.
 _WINDOW: Final = 10
-
-
-class Emitted(Memento):
-    """The number of the last row of the source."""
-
-    number: int = 0
 
 
 class Noted(Memento):
@@ -56,7 +51,7 @@ class _Run:
 
 
 @slet
-def rows(emitted: Emitted) -> Iterator[Any | Punctuation | None]:
+def rows(emitted: Position) -> Iterator[Any | Punctuation | None]:
     """Emit numbered rows, with punctuations; pause at the limit."""
     while not (_Run.over and emitted.number >= _Run.limit):
         if emitted.number < _Run.limit:

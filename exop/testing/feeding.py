@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -80,13 +81,6 @@ class CollectingOutput(OutputPort[Any]):
     def wait(self, timeout: float = PATIENCE) -> bool:
         """Wait until a slet with its own driver has ended its output or failed; return `False` after the time-out."""
         return self._done.wait(timeout)
-
-
-class CollectingOutputs(OutputPorts[Any]):
-    """A family of collecting outputs. Each port is created when it is first used."""
-
-    def __missing__(self, name: str) -> OutputPort[Any]:
-        return self.setdefault(name, CollectingOutput())
 
 
 class GivenInput(InputPort[Any]):
@@ -167,7 +161,8 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
         ends = given.get(port.family, ())
         ports[port.name] = GivenInput(port.name, ends[port.member] if port.member else ends)
     members = families(spec, ports)
-    fields = ports | {key: CollectingOutputs(one) if type(one) is OutputPorts else one for key, one in members.items()}
+    collecting = partial(defaultdict, CollectingOutput)
+    fields = ports | {key: collecting(one) if type(one) is OutputPorts else one for key, one in members.items()}
     if spec.state:
         fields[spec.state[0]] = memento
     if spec.tie:
