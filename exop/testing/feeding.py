@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -161,8 +161,9 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
         ends = given.get(port.family, ())
         ports[port.name] = GivenInput(port.name, ends[port.member] if port.member else ends)
     members = families(spec, ports)
-    collecting = partial(defaultdict, CollectingOutput)
-    fields = ports | {key: collecting(one) if type(one) is OutputPorts else one for key, one in members.items()}
+    for family, one in members.items():
+        members[family] = defaultdict(CollectingOutput, one) if isinstance(one, OutputPorts) else one
+    fields = ports | members
     if spec.state:
         fields[spec.state[0]] = memento
     if spec.tie:
@@ -228,29 +229,23 @@ def _fed(
     spec: SletSpec, call: Callable[[Any], Any], items: Iterable[Any], pushed: CollectingOutput | None
 ) -> list[Any]:
     """Call a slet for each item, and return its output; the items *pushed* to `out` precede the returned items."""
-    port, left, ended = spec.inputs[0], list[Any](), False
-    returns = spec.results[port.name]
-
-    def take(item: Any) -> None:
-        result = call(entering(port, item))
-        results = [*result] if returns == "many" else [] if returns == "none" else [result]
-        left.extend(pushed.taken() if pushed is not None else ())
-        left.extend(leaving(spec, results))
-
-    for number, item in enumerate(items, 1):
-        ended = ended or isinstance(item, EndOfStream)
-        if isinstance(item, EndOfStream) and not port.type.end:
+    port, left = spec.inputs[0], list[Any]()
+    returns, ended = spec.results[port.name], not port.type.end
+    for number, item in enumerate(chain(items, (EndOfStream(),)), 1):
+        if isinstance(item, EndOfStream) and ended:
             continue
         if isinstance(item, Punctuation) and not port.type.punctuation:
             left.append(item)
             continue
+        ended = ended or isinstance(item, EndOfStream)
         try:
-            take(item)
+            result = call(entering(port, item))
+            results = [*result] if returns == "many" else [] if returns == "none" else [result]
         except Exception as error:
             add_note(error, f"in the slet {spec.name!r}, for item {number}: {safe_repr(item, 200)}")
             raise
-    if port.type.end and not ended:
-        take(EndOfStream())
+        left.extend(pushed.taken() if pushed is not None else ())
+        left.extend(leaving(spec, results))
     return left
 
 
