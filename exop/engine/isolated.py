@@ -172,22 +172,15 @@ class IsolatedEngine(Engine):
     def _start(self) -> None:
         """Start a process, and let it take over the state before the call that has failed."""
         self._connection, theirs = Pipe()
-        lifeline, self._lifeline = os.pipe()
-        program = f"from exop.engine.worker import main; main({theirs.fileno()}, {lifeline})"
+        command = [sys.executable, "-c", f"from exop.engine.worker import main; main({theirs.fileno()})"]
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), lifeline),
-                start_new_session=True,
-            )
+            with theirs:  # the pipe to its standard input is its lifeline
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),), start_new_session=True
+                )
         except BaseException:
             self._connection.close()
-            os.close(self._lifeline)
             raise
-        finally:
-            theirs.close()
-            os.close(lifeline)
         self._starts, self._reason, self._over = self._starts + 1, "", 0.0
         try:
             made = self._request("make", sys.path, self._description, timeout=REPEAT)
@@ -232,13 +225,12 @@ class IsolatedEngine(Engine):
         if process is None:
             return
         self._connection.close()
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        os.close(self._lifeline)
+        with process:
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def _resident(process: int) -> int:

@@ -36,9 +36,9 @@ def dump(value: Any) -> memoryview:
     return buffer.getbuffer()
 
 
-def main(descriptor: int, lifeline: int) -> None:
+def main(descriptor: int) -> None:
     """Make the engine that the first call describes, and call it until the platform closes the connection."""
-    _die_with(lifeline)
+    _die_with_platform()
     connection = Connection(descriptor)
     calls, lock, current = SimpleQueue[Any](), threading.Lock(), [0]
     engine: Any = None
@@ -98,8 +98,13 @@ def _answer(call: Callable[[str, Any], Any], method: str, given: Any) -> tuple[A
         return None, error if isinstance(error, QueryError) else QueryError(problem=error_text(error))
 
 
-def _die_with(lifeline: int) -> None:
-    """Let the system kill this process group when the platform has ended, even if an engine never returns."""
+def _die_with_platform() -> None:
+    """Let the system kill this process group when the platform has ended, even if an engine never returns.
+
+    The platform holds the other end of the standard input, from which an engine reads nothing.
+    """
+    lifeline = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
         import fcntl
 
