@@ -172,7 +172,6 @@ class Feed:
                     self._note("file", 1, one.rows)
                     self._log.append(_File(one, one.rows))
                     self.rows += one.rows
-                self._lock.notify_all()
             elif batch.num_rows:
                 self._note("rows", batch.num_rows, batch.num_rows)
                 numbers = np.arange(self._log.end, self._log.end + batch.num_rows, dtype=np.int64)
@@ -299,7 +298,6 @@ class Feed:
         with self._lock:
             self._committed = max(self._committed, offset)
             self._trim()
-            self._lock.notify_all()
         self._on_commit()
 
     # For the query.
@@ -401,12 +399,12 @@ class Feed:
 
     def _append(self, columns: list[pa.Array]) -> None:
         self._log.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
-        self._lock.notify_all()
 
     def _note(self, kind: Literal["rows", "file", "time", "end"], events: int, rows: int) -> None:
-        """Note the meaning of the next rows, and the time up to which the stream is complete after them."""
+        """Note the meaning of the next rows, and the time up to which the stream is complete after them; wake all."""
         self._event += events
         self._events.append(_Event(kind, self._event, self._log.end, self._log.end + rows, self._complete))
+        self._lock.notify_all()
 
     def _punctuated(self) -> float | None:
         """Return the time of the last punctuation before which all results are sent."""
@@ -421,16 +419,13 @@ class Feed:
 
     def _control(self, kind: Literal["time", "end"], events: int, moment: float | None) -> None:
         """Note a control item; with an event time, append a marker for a *moment*, which queries do not see."""
-        time = self.event_time
-        marked = time is not None and moment is not None
-        self._note(kind, events, int(marked))
-        if time is not None and moment is not None:
-            named = zip(self._columns.names, self._columns.types, strict=True)
-            at = self._moment(moment)
-            values = [pa.array([at if name == time.column else None], kind) for name, kind in named]
-            self._markers.append(self._log.end)
-            self._append([*values, pa.array([-1], pa.int64())])
-        self._lock.notify_all()
+        if self.event_time is None or moment is None:
+            self._note(kind, events, 0)
+            return
+        self._note(kind, events, 1)
+        self._markers.append(self._log.end)
+        marker = {self.event_time.column: self._moment(moment), ROW: -1}
+        self._log.append(pa.RecordBatch.from_pylist([marker], self.schema))
 
     def _following(self, complete: float) -> float:
         """Return the earliest time that may follow; without an event time, that of integers, or the same."""
