@@ -175,7 +175,7 @@ class Feed:
             elif batch.num_rows:
                 self._note("rows", batch.num_rows, batch.num_rows)
                 numbers = np.arange(self._log.end, self._log.end + batch.num_rows, dtype=np.int64)
-                self._append([*batch.columns, pa.array(numbers)])
+                self._log.append(pa.record_batch([*batch.columns, pa.array(numbers)], self.schema))
                 self.rows += batch.num_rows
 
     def punctuate(self, complete: float) -> None:
@@ -396,9 +396,6 @@ class Feed:
 
     def _trim(self) -> None:
         self._log.trim(self._committed if self.follower is None else min(self._committed, self._kept))
-
-    def _append(self, columns: list[pa.Array]) -> None:
-        self._log.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
     def _note(self, kind: Literal["rows", "file", "time", "end"], events: int, rows: int) -> None:
         """Note the meaning of the next rows, and the time up to which the stream is complete after them; wake all."""

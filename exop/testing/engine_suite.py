@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 from unittest import SkipTest, TestCase
 
@@ -316,14 +317,9 @@ def _copied(state: Path, copy: Path) -> None:
 def _platform(suite: Suite, state: Path | None, **given: Any) -> Iterator[Platform]:
     """Start a platform that finds the slets of the suite."""
     _Run.suite = suite
-
-    class Offered:
-        @hookimpl
-        def register_slets(self) -> list[Any]:
-            return [rows, note, suite.slet]
-
     plugins = Plugins()
-    plugins.register("engine_suite", Offered())
+    offered = hookimpl(lambda: [rows, note, suite.slet])
+    plugins.register("engine_suite", SimpleNamespace(register_slets=offered))
     with Platform(state=state, control=False, plugins=plugins, **given) as platform:
         yield platform
 
