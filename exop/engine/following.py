@@ -141,8 +141,7 @@ class Following:
                 self._last = self._steps.popleft()
             if self._last.batch != batch:
                 self.give_up(f"it has a copy of batch {batch}, which its predecessor has not sent")
-            self._sent.setdefault(batch, None)
-            self.batch, self._watermark = batch, self._sent[batch]
+            self.batch, self._watermark = batch, self._sent.setdefault(batch, None)
         for feed in self._successor.feeds.values():
             feed.following = self
 

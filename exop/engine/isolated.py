@@ -161,11 +161,9 @@ class IsolatedEngine(Engine):
             raise self._lost() from lost
         if error is None:
             return found
-        if isinstance(error, WorkerLost):  # its state is behind the call
-            self._kill(error.facts["problem"])
-            raise self._lost()
-        if self._over:  # interrupted because of its memory, which only the system takes back
-            self._kill(self._reason)
+        unsent = isinstance(error, WorkerLost)  # its state is behind the call
+        if unsent or self._over:  # or it was interrupted because of its memory, which only the system takes back
+            self._kill(error.facts["problem"] if unsent else self._reason)
             raise self._lost()
         raise error
 

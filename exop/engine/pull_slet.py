@@ -8,7 +8,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
 from functools import partial
 from math import inf
@@ -26,7 +26,6 @@ from exop.model.slets.ports import OutputPort
 from exop.model.slets.slet import Slet, spec_of
 from exop.model.slets.tie import Leaving, Tie
 from exop.model.values.encoding import decode, encode
-from exop.runtime.drivers.base import Halted
 from exop.runtime.supervision.watchdog import SAMPLER
 from exop.safe_repr import error_text
 
@@ -405,8 +404,6 @@ class PullSlet(Slet):
                 if any(feed.retired for feed in feeds):
                     return
                 self._send_punctuation()
-        except Halted:
-            return
         except Exception as error:  # noqa: BLE001 - an error of a slet downstream is shown as one of this slet
             self._fail(error)
 
@@ -419,7 +416,7 @@ class PullSlet(Slet):
             return True
         leaving: list[Leaving] = [(self.out, one) for one in results]
         self._trigger.began = inf  # what is sent already may wait for room
-        with suppress(Halted), self._sending:
+        with self._sending:
             self._check()
             for feed in self.feeds.values():
                 feed.put_out()

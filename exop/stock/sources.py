@@ -136,14 +136,13 @@ def _together(payloads: list[Any]) -> Iterator[Batch[Any] | Punctuation | EndOfS
     """Yield batches unchanged, single items grouped into small batches, and the control items between them."""
     single = Batch[Any]()
     for payload in payloads:
-        rows = () if isinstance(payload, CONTROL) else payload if type(payload) is list else to_items(payload)
-        if len(rows) == 1 and len(single) < TOGETHER:
-            single += rows
-            continue
-        if single:
+        rows = [] if isinstance(payload, CONTROL) else to_items(payload)
+        if single and (len(rows) != 1 or len(single) == TOGETHER):
             yield single
-        single = Batch(rows if len(rows) == 1 else ())
-        if len(rows) != 1:
+            single = Batch()
+        if len(rows) == 1:
+            single += rows
+        else:
             yield Batch(rows) if rows else payload
     if single:
         yield single

@@ -95,10 +95,8 @@ def _run(
         for item in call(None)() if most != 0 else ():
             items += [item] if item is not None else []
             if spec.state and instance is not None:
-                kept = getattr(instance, spec.state[0]) is memento
-                assert kept, (
-                    f"{spec.name} has replaced its memento {spec.state[0]!r}; change the fields of the one it has"
-                )
+                why = f"{spec.name} has replaced its memento {spec.state[0]!r}; change the fields of the one it has"
+                assert getattr(instance, spec.state[0]) is memento, why
             cuts.append((len(items), _copy(memento)))
             if len(items) == most:
                 return cuts, items, False

@@ -100,9 +100,8 @@ class GivenInput(InputPort[Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or self._channel is None:
-            raise AttributeError(
-                f"{name}: give the port a channel that has it: open(…, port=TableChannel('rows', key='id'))"
-            )
+            cure = "give the port a channel that has it: open(…, port=TableChannel('rows', key='id'))"
+            raise AttributeError(f"{name}: {cure}")
         return getattr(self._channel, name)
 
 
@@ -203,26 +202,21 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
     memento = given.pop(spec.state[0], None) if spec.state else None
     pulled = {port.name: items for port in spec.inputs if port.pulled}
     with opened(spec, memento, {**given, **pulled}) as (instance, call):
-        return _output(spec, instance, call, items)
-
-
-def _output(spec: SletSpec, instance: Any, call: Calls, items: Iterable[Any]) -> list[Any]:
-    """Return the output of an open slet for *items*, or of a source."""
-    out = getattr(instance, OUT, None)
-    pushed = out if isinstance(out, CollectingOutput) else CollectingOutput()
-    if spec.iterated:
-        found = []
-        for payload in call(None)() or ():
-            found += [*pushed.taken(), *leaving(spec, [payload])]
-        return [*found, *pushed.taken()]
-    if spec.inputs:
-        found = _fed(spec, call(spec.inputs[0]), items, pushed if not spec.own_driver else None)
-        if not spec.own_driver or out is None:
-            return found
-    assert pushed.wait(), f"{spec.name} has not ended its output within {PATIENCE:g} s; an engine calls out.end()"
-    if pushed.error is not None:
-        raise pushed.error
-    return pushed.items
+        out = getattr(instance, OUT, None)
+        pushed = out if isinstance(out, CollectingOutput) else CollectingOutput()
+        if spec.iterated:
+            found = []
+            for payload in call(None)() or ():
+                found += [*pushed.taken(), *leaving(spec, [payload])]
+            return [*found, *pushed.taken()]
+        if spec.inputs:
+            found = _fed(spec, call(spec.inputs[0]), items, pushed if not spec.own_driver else None)
+            if not spec.own_driver or out is None:
+                return found
+        assert pushed.wait(), f"{spec.name} has not ended its output within {PATIENCE:g} s; an engine calls out.end()"
+        if pushed.error is not None:
+            raise pushed.error
+        return pushed.items
 
 
 def _fed(
