@@ -175,7 +175,7 @@ class Feed:
             elif batch.num_rows:
                 self._note("rows", batch.num_rows, batch.num_rows)
                 numbers = np.arange(self._log.end, self._log.end + batch.num_rows, dtype=np.int64)
-                self._log.append(pa.record_batch([*batch.columns, pa.array(numbers)], self.schema))
+                self._log.append(pa.record_batch([*batch.columns, pa.array(numbers)], schema=self.schema))
                 self.rows += batch.num_rows
 
     def punctuate(self, complete: float) -> None:

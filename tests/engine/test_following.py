@@ -492,6 +492,7 @@ def test_late_rows_that_both_drop_are_no_obstacle(late: int):
     assert found.meet()
 
 
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize(("late", "ends"), [(4, [15, 20]), (5, [5, 15, 20]), (6, [10, 15, 20]), (7, [15, 20])])
 def test_batches_after_the_first_of_which_rows_are_late_are_not_computed_as_one(late: int, ends: list[int]):
     """At the older watermark of the first one, they would be kept; the predecessor reports them after the batch."""

@@ -90,7 +90,7 @@ class GroupsFeed(Feed):
         with self._lock:
             self._note("rows", 0, rows.num_rows)
             offsets = pa.array(np.arange(self.offset, self.offset + rows.num_rows, dtype=np.int64))
-            self._log.append(pa.record_batch([*columns, offsets], self.schema))
+            self._log.append(pa.record_batch([*columns, offsets], schema=self.schema))
 
     def latest(self, start: int, limit: int | None, timeout: float) -> int:
         """Return the end of the next batch; the groups are a batch of their own."""
