@@ -37,8 +37,8 @@ class Following:
     """The batches that a predecessor computes, which its successor computes at the same time, on a copy of the state.
 
     When they meet, both have computed the same batch at the same watermark: the same windows have closed in both. A
-    successor that is behind may compute several batches as one, at an older watermark, at which fewer rows are late;
-    therefore not those after the first of which its predecessor has dropped late rows.
+    successor that was behind may have computed several batches as one, at an older watermark, at which fewer rows are
+    late: if its predecessor has dropped late rows meanwhile, they do not meet.
 
     The lock of the successor's trigger guards everything here.
 
@@ -61,6 +61,7 @@ class Following:
         self._last = Step(-1, {})
         self._watermark: float | None = None
         self._leader, self._problem = "", ""
+        self._merged: Step | None = None  # the second one of the batches that were computed as one last
         self._skipped = self._polls = self._is_near = self._meets = self._over = False
 
     # For the predecessor.
@@ -165,7 +166,7 @@ class Following:
             self._is_near = True
             self._lock.notify_all()
             self._await(lambda: not self._steps and self._is_equal)
-            return not self._done and not self._steps and self._is_equal
+            return not self._done and not self._steps and self._is_equal and self._is_timely
 
     def take_over(self) -> bool:
         """Let the successor continue behind the last batch of its predecessor, which sends no more.
@@ -183,7 +184,7 @@ class Following:
                 self._lock.wait_for(lambda: self._done or (self._rests and self._last.batch >= last.batch), _PATIENCE)
                 ends = {port: leader.done for port, leader in self.leaders.items()}
                 equal = self._last.batch == last.batch and self._last.ends == ends
-                if not (equal and self._is_equal):
+                if not (equal and self._is_equal and self._is_timely):
                     self.give_up("it has not come to the state of its predecessor")
         successor._check()
         if not self._meets:
@@ -227,6 +228,14 @@ class Following:
         known = self._last.batch in self._sent and self._sent[self._last.batch] == self._watermark
         return known and not self._skipped
 
+    @property
+    def _is_timely(self) -> bool:
+        """Whether no batch of several has kept rows that its predecessor dropped; certain once that one polls."""
+        return self._merged is None or self._late_rows() == self._merged.late
+
+    def _late_rows(self) -> Any:
+        return self._predecessor.metrics().get("late_rows")
+
     def _await(self, ready: Callable[[], bool]) -> None:
         """Wait until *ready()*, as long as there are batches to compute."""
         until = time.monotonic() + _PATIENCE
@@ -239,7 +248,7 @@ class Following:
         """Add a step, unless it was added when it was planned."""
         before = self._steps[-1] if self._steps else self._now or self._last
         if step.batch > before.batch:
-            self._steps.append(step._replace(late=self._predecessor.metrics().get("late_rows")))
+            self._steps.append(step._replace(late=self._late_rows()))
         elif step.batch == before.batch and step.ends != before.ends:
             self.give_up(f"its predecessor has planned batch {step.batch} up to {before.ends}, not to {step.ends}")
         self._lock.notify_all()
@@ -247,8 +256,8 @@ class Following:
     def _choose(self, timeout: float) -> None:
         """Choose the next batch.
 
-        A successor that is behind computes several as one batch, which begins with one of the predecessor, if its
-        engine `merges`. One that has caught up computes each batch as it is, at the same watermark.
+        A successor that is behind computes all that is planned as one batch, which begins with one of the predecessor,
+        if its engine `merges`. One that has caught up computes each batch as it is, at the same watermark.
         """
         if self._now is not None:  # the engine has asked twice: it had nothing to compute, not even windows to close
             if self._now.ends != self._last.ends:
@@ -260,9 +269,12 @@ class Following:
             lambda: self._done or len(self._steps) > (0 if self._is_near else known), _IDLE if known else timeout
         )
         if self._steps and not self._done:
-            merges = self._engine.merges and not self._is_near
-            # No row of the second batch was late if the count before the third one is the same.
-            while merges and len(self._steps) > 2 and self._steps[1].late == self._steps[2].late:
+            # From here on, both drop the same rows; the count before this batch is that behind the last ones.
+            if self._merged is not None and self._merged.late != self._steps[0].late:
+                self.give_up("it may have kept rows that its predecessor has dropped as late")
+            merges = len(self._steps) > 1 and not self._is_near and self._engine.merges
+            self._merged = self._steps[1] if merges else None
+            while merges and len(self._steps) > 1:
                 self._steps.popleft()
             self._now, self._polls = self._steps.popleft(), False
 
