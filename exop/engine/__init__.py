@@ -11,21 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from exop.engine.engine import Engine, EngineState
+from exop.engine.pull import Emit, EventTime, PullEngine, Punctuate
 from exop.engine.slet import EngineSlet
 from exop.model.items import Reference
 
 if TYPE_CHECKING:
     from exop.engine.feed import Feed
-    from exop.engine.pull import Emit, EventTime, PullEngine, Punctuate
     from exop.engine.pull_slet import PullSlet
 
 __all__ = ["Emit", "Engine", "EngineSlet", "EngineState", "EventTime"]
 __all__ += ["Feed", "PullEngine", "PullSlet", "Punctuate", "Reference"]
-_HOMES = {"Feed": "feed", "PullSlet": "pull_slet"}
+_LAZY = {"Feed": "feed", "PullSlet": "pull_slet"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the names of `PullEngine` when they are used: they need pyarrow."""
-    if name not in __all__:
+    """Import the names that need pyarrow when they are used."""
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'pull')}"), name)
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

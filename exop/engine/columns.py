@@ -30,12 +30,19 @@ def schema_of(text: str, setting: str = "columns") -> pa.Schema:
     Raises:
         SettingError: a part is no column, or two have one name; the case of letters does not count, as in SQL.
     """
-    found = pa.schema([_field(part, setting) for part in text.split(",")])
-    folded = [name.lower() for name in found.names]
-    if twice := [name for name in found.names if folded.count(name.lower()) > 1]:
+    fields = list[pa.Field]()
+    for part in text.split(","):
+        match part.split():
+            case [name, kind, *rest] if kind.lower() in _KINDS and " ".join(rest).lower() in ("", "not null"):
+                fields.append(pa.field(name, _KINDS[kind.lower()], nullable=not rest))
+            case _:
+                problem = f"{part.strip()!r} is no column; write `name type`, with one of the types {', '.join(_KINDS)}"
+                raise SettingError(place="", setting=setting, problem=problem)
+    folded = [field.name.lower() for field in fields]
+    if twice := [field.name for field in fields if folded.count(field.name.lower()) > 1]:
         problem = f"{twice[0]!r} is there twice, or differs from another name by its case only"
         raise SettingError(place="", setting=setting, problem=problem)
-    return found
+    return pa.schema(fields)
 
 
 def check_times(batch: pa.RecordBatch, column: str, most: float, unit: str, port: str = "") -> None:
@@ -48,12 +55,3 @@ def check_times(batch: pa.RecordBatch, column: str, most: float, unit: str, port
     if pc.all(pc.less_equal(times, float(most))).as_py() is False:
         problem = f"the column {column!r} has a time that is no number, or too far away; is its unit {unit!r}?"
         raise QueryError(port=port, problem=problem)
-
-
-def _field(part: str, setting: str) -> pa.Field:
-    match part.split():
-        case [name, kind, *rest] if kind.lower() in _KINDS and " ".join(rest).lower() in ("", "not null"):
-            return pa.field(name, _KINDS[kind.lower()], nullable=not rest)
-    known = ", ".join(_KINDS)
-    problem = f"{part.strip()!r} is no column; write `name type`, with one of the types {known}"
-    raise SettingError(place="", setting=setting, problem=problem)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -33,10 +34,9 @@ _POLL: Final = 0.05
 
 
 class _Event(NamedTuple):
-    """A range of offsets of the feed: the number of its first event, and of the first one after it."""
+    """A range of offsets of the feed, and the number of the first event after it."""
 
     kind: Literal["rows", "file", "time", "end"]
-    first: int
     after: int
     offset: int
     end: int
@@ -68,6 +68,7 @@ class Feed:
 
     Attributes:
         schema: The columns of the port, all nullable, and the number of the row.
+        never: A time after every window.
         rows: The number of appended rows.
         ended: Whether the end of the stream has arrived.
         retired: The error that later rows raise, since the query has ended; `None` as long as it runs.
@@ -93,6 +94,10 @@ class Feed:
     ) -> None:
         self.port, self.capacity, self.rows, self.max_rows = port, capacity, 0, trigger.max_rows
         self.event_time = None if event_time is None else event_time.of(columns)
+        self.never = inf
+        if self.event_time is not None:
+            self._time_type = kind = columns.field(self.event_time.column).type
+            self.never = self.event_time.never(kind.bit_width if pa.types.is_integer(kind) else 64)
         # Engines compare schemas including nullability, and markers are empty: all columns are nullable here.
         self._columns = pa.schema([field.with_nullable(True).remove_metadata() for field in columns])
         self.schema = self._columns.append(pa.field(ROW, pa.int64()))
@@ -167,11 +172,10 @@ class Feed:
                     self._note("file", 1, one.rows)
                     self._log.append(_File(one, one.rows))
                     self.rows += one.rows
-                self._lock.notify_all()
             elif batch.num_rows:
                 self._note("rows", batch.num_rows, batch.num_rows)
                 numbers = np.arange(self._log.end, self._log.end + batch.num_rows, dtype=np.int64)
-                self._append([*batch.columns, pa.array(numbers)])
+                self._log.append(pa.record_batch([*batch.columns, pa.array(numbers)], schema=self.schema))
                 self.rows += batch.num_rows
 
     def punctuate(self, complete: float) -> None:
@@ -294,7 +298,6 @@ class Feed:
         with self._lock:
             self._committed = max(self._committed, offset)
             self._trim()
-            self._lock.notify_all()
         self._on_commit()
 
     # For the query.
@@ -320,10 +323,8 @@ class Feed:
             while self._events and self._events[0].end <= self._done and self._is_over(self._events[0]):
                 one = self._events.popleft()
                 self._reached = InputPosition(one.after, one.end, one.complete)
-            if self._events and self._events[0].offset < self._done < self._events[0].end:
-                part = self._events[0]
-                event = part.first + self._done - part.offset
-                self._reached = InputPosition(event, self._done, self._reached.complete)
+            if self._events and (part := self._events[0]).offset < self._done < part.end:
+                self._reached = InputPosition(part.after - (part.end - self._done), self._done, self._reached.complete)
             return self._reached
 
     def complete(self) -> float | None:
@@ -341,14 +342,6 @@ class Feed:
     def undelivered(self) -> bool:
         """Whether the results before a punctuation are sent, but not the punctuation."""
         return self._punctuated() != self._delivered
-
-    @property
-    def never(self) -> float:
-        """A time after every window."""
-        if self.event_time is None:
-            return float("inf")
-        kind = self._time_type
-        return self.event_time.never(kind.bit_width if pa.types.is_integer(kind) else 64)
 
     @property
     def pending(self) -> int:
@@ -404,24 +397,17 @@ class Feed:
     def _trim(self) -> None:
         self._log.trim(self._committed if self.follower is None else min(self._committed, self._kept))
 
-    def _append(self, columns: list[pa.Array]) -> None:
-        self._log.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
-        self._lock.notify_all()
-
     def _note(self, kind: Literal["rows", "file", "time", "end"], events: int, rows: int) -> None:
-        """Note the meaning of the next rows, and the time up to which the stream is complete after them."""
-        first, self._event = self._event, self._event + events
-        self._events.append(_Event(kind, first, self._event, self._log.end, self._log.end + rows, self._complete))
+        """Note the meaning of the next rows, and the time up to which the stream is complete after them; wake all."""
+        self._event += events
+        self._events.append(_Event(kind, self._event, self._log.end, self._log.end + rows, self._complete))
+        self._lock.notify_all()
 
     def _punctuated(self) -> float | None:
         """Return the time of the last punctuation before which all results are sent."""
-        found = self._delivered
-        for one in self._events:
-            if one.end > self._done:
-                break
-            if one.complete is not None and (found is None or one.complete > found):
-                found = one.complete
-        return found
+        sent = takewhile(lambda one: one.end <= self._done, self._events)
+        times = [self._delivered, *(one.complete for one in sent)]
+        return max((time for time in times if time is not None), default=None)
 
     def _is_over(self, one: _Event) -> bool:
         if one.kind == "time" and self._by_input and one.complete is not None:
@@ -430,16 +416,13 @@ class Feed:
 
     def _control(self, kind: Literal["time", "end"], events: int, moment: float | None) -> None:
         """Note a control item; with an event time, append a marker for a *moment*, which queries do not see."""
-        time = self.event_time
-        marked = time is not None and moment is not None
-        self._note(kind, events, int(marked))
-        if time is not None and moment is not None:
-            named = zip(self._columns.names, self._columns.types, strict=True)
-            at = self._moment(moment)
-            values = [pa.array([at if name == time.column else None], kind) for name, kind in named]
-            self._markers.append(self._log.end)
-            self._append([*values, pa.array([-1], pa.int64())])
-        self._lock.notify_all()
+        if self.event_time is None or moment is None:
+            self._note(kind, events, 0)
+            return
+        self._note(kind, events, 1)
+        self._markers.append(self._log.end)
+        marker = {self.event_time.column: self._moment(moment), ROW: -1}
+        self._log.append(pa.RecordBatch.from_pylist([marker], self.schema))
 
     def _following(self, complete: float) -> float:
         """Return the earliest time that may follow; without an event time, that of integers, or the same."""
@@ -447,11 +430,6 @@ class Feed:
             last = self.never  # also of a punctuation that is infinite, or that the column cannot reach
             return self._moment(min(self.event_time.after(max(-last, min(complete, last))), last))
         return complete + 1 if isinstance(complete, int) else complete
-
-    @property
-    def _time_type(self) -> pa.DataType:
-        assert self.event_time is not None
-        return self._columns.field(self.event_time.column).type
 
     def _moment(self, moment: float) -> float:
         """Return the first time, from *moment* on, that the column of the event time can hold."""

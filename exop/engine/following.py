@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from exop.engine.pull import PullEngine, QueryProgress
 from exop.errors import EngineError
@@ -25,8 +25,7 @@ _PATIENCE = 30.0
 _IDLE, _QUIET = 0.3, 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A batch of the predecessor: its number, the offset after it in each feed, and the number of late rows before."""
 
     batch: int
@@ -143,8 +142,7 @@ class Following:
                 self._last = self._steps.popleft()
             if self._last.batch != batch:
                 self.give_up(f"it has a copy of batch {batch}, which its predecessor has not sent")
-            self._sent.setdefault(batch, None)
-            self.batch, self._watermark = batch, self._sent[batch]
+            self.batch, self._watermark = batch, self._sent.setdefault(batch, None)
         for feed in self._successor.feeds.values():
             feed.following = self
 
@@ -250,7 +248,7 @@ class Following:
         """Add a step, unless it was added when it was planned."""
         before = self._steps[-1] if self._steps else self._now or self._last
         if step.batch > before.batch:
-            self._steps.append(replace(step, late=self._late_rows()))
+            self._steps.append(step._replace(late=self._late_rows()))
         elif step.batch == before.batch and step.ends != before.ends:
             self.give_up(f"its predecessor has planned batch {step.batch} up to {before.ends}, not to {step.ends}")
         self._lock.notify_all()

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -37,7 +36,7 @@ def _stored(method: str) -> Any:
         self._calls.append((method, given))
         batch = given[-1]
         self._stored += getattr(batch, "nbytes", 0) or 100 * (len(batch) if isinstance(batch, list) else 1)
-        if self._stored > max(STORED, len(self._snapshot[0])):
+        if self._stored > max(STORED, self._size):
             with suppress(QueryError):  # the call itself has succeeded; after the next one, a snapshot is tried again
                 self.snapshot()
         return found
@@ -63,26 +62,26 @@ class IsolatedEngine(Engine):
 
     def __init__(self, slet: type, settings: Mapping[str, Any], memory_limit: int) -> None:
         try:
-            if pickle.loads(kind := pickle.dumps(slet)) is not slet or slet.__module__ == "__main__":
+            if pickle.loads(pickle.dumps(slet)) is not slet or slet.__module__ == "__main__":
                 raise AttributeError(f"{slet.__qualname__} is defined in the main program")
         except (AttributeError, ImportError, pickle.PicklingError) as error:
             problem = f"a worker process cannot import the slet: {error}; define its class in a module"
             raise SettingError(place=slet.__name__, setting="isolation", problem=problem) from error
         if memory_limit and not _resident(os.getpid()):
             raise SettingError(place=slet.__name__, setting="memory_limit", problem="it is supported only on Linux")
-        self._first = dump((sys.path, kind, dict(settings)))
+        self._description = bytes(dump((slet, dict(settings))))
         self._limit, self._over = memory_limit, 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._number, self._busy, self._interrupted, self._reason = 0, False, 0.0, ""
-        self._query, self._snapshot = "", (b"", 0)
-        self._calls: deque[tuple[str, tuple[Any, ...]]] = deque()
-        self._stored, self._starts = 0, 0
+        #: What a new process is called with: the query, the last snapshot, if there is one, and the calls since then.
+        self._calls: list[tuple[str, tuple[Any, ...]]] = []
+        self._stored = self._size = self._starts = 0
         self._metrics: dict[str, int | float | str] = {}
         self._closed, self._sending = False, threading.Lock()
 
     def compile(self, query: str) -> None:
         """Start the process, and check the query there."""
-        self._query = query
+        self._calls.append(("compile", (query,)))
         self._start()
         if self._limit:
             SAMPLER.add(self._check_memory)
@@ -98,15 +97,15 @@ class IsolatedEngine(Engine):
             found = self._called("snapshot")
         except WorkerLost:  # a snapshot changes nothing, so a new process can take it
             found = self._called("snapshot")
-        self._snapshot, self._stored = (found, self.version), 0
-        self._calls.clear()
+        self._calls[1:] = [("restore", (found, self.version))]
+        self._stored, self._size = 0, len(found)
         return found
 
     def restore(self, state: bytes, version: int) -> None:
         """Replace the whole state."""
         self._called("restore", state, version)
-        self._snapshot, self._stored = (state, version), 0
-        self._calls.clear()
+        self._calls[1:] = [("restore", (state, version))]
+        self._stored, self._size = 0, len(state)
 
     def interrupt(self) -> None:
         """Interrupt the call in the process; kill the process if the call has not ended after `GRACE` seconds."""
@@ -162,40 +161,28 @@ class IsolatedEngine(Engine):
             raise self._lost() from lost
         if error is None:
             return found
-        if isinstance(error, WorkerLost):  # its state is behind the call
-            self._kill(error.facts["problem"])
-            raise self._lost()
-        if self._over:  # interrupted because of its memory, which only the system takes back
-            self._kill(self._reason)
+        unsent = isinstance(error, WorkerLost)  # its state is behind the call
+        if unsent or self._over:  # or it was interrupted because of its memory, which only the system takes back
+            self._kill(error.facts["problem"] if unsent else self._reason)
             raise self._lost()
         raise error
 
     def _start(self) -> None:
         """Start a process, and let it take over the state before the call that has failed."""
         self._connection, theirs = Pipe()
-        lifeline, self._lifeline = os.pipe()
-        program = f"from exop.engine.worker import main; main({theirs.fileno()}, {lifeline})"
+        command = [sys.executable, "-c", f"from exop.engine.worker import main; main({theirs.fileno()})"]
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), lifeline),
-                start_new_session=True,
-            )
+            with theirs:  # the pipe to its standard input is its lifeline
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),), start_new_session=True
+                )
         except BaseException:
             self._connection.close()
-            os.close(self._lifeline)
             raise
-        finally:
-            theirs.close()
-            os.close(lifeline)
         self._starts, self._reason, self._over = self._starts + 1, "", 0.0
         try:
-            self._connection.send_bytes(self._first)
-            self.name, self.version = self._request("make", timeout=REPEAT)  # type: ignore[misc]
-            self._request("compile", self._query, timeout=REPEAT)
-            if self._snapshot[0]:
-                self._request("restore", *self._snapshot, timeout=REPEAT)
+            made = self._request("make", sys.path, self._description, timeout=REPEAT)
+            self.name, self.version = made  # type: ignore[misc]
             for method, given in self._calls:
                 self._request(method, *given, timeout=REPEAT)
         except BaseException:
@@ -236,13 +223,12 @@ class IsolatedEngine(Engine):
         if process is None:
             return
         self._connection.close()
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        os.close(self._lifeline)
+        with process:
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def _resident(process: int) -> int:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 MICROSECONDS: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000}
 #: The end of the year 9999, where the calendars of most engines end.
 _LAST: Final = 253_402_300_799_000_000
-
-_FLOATING: Final = ("halffloat", "float", "double")
 #: The fields of `QueryProgress` with a position of each input.
 _ENDS: Final = ("begin", "end")
 
@@ -151,7 +149,8 @@ class EventTime:
         """Return the event time with the step of its column, if it is one of *columns*, a `pyarrow.Schema`."""
         if self.step is not None or self.column not in columns.names:
             return self
-        return replace(self, step=0 if str(columns.field(self.column).type) in _FLOATING else 1)
+        floating = str(columns.field(self.column).type) in ("halffloat", "float", "double")
+        return replace(self, step=0 if floating else 1)
 
     def after(self, complete: float) -> float:
         """Return the earliest time that may follow if the stream is complete up to *complete*."""

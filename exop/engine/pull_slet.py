@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import threading
 import time
@@ -30,7 +29,6 @@ from exop.model.values.encoding import decode, encode
 from exop.runtime.supervision.watchdog import SAMPLER
 from exop.safe_repr import error_text
 
-_log = logging.getLogger(__name__)
 #: The file with the order in which the inputs have ended.
 _ENDED: Final = "ended"
 #: The maximum time until an engine reads for the first time, in seconds.
@@ -408,8 +406,6 @@ class PullSlet(Slet):
                 self._send_punctuation()
         except Exception as error:  # noqa: BLE001 - an error of a slet downstream is shown as one of this slet
             self._fail(error)
-        except BaseException:  # noqa: BLE001 - the platform ends a driver in this way
-            _log.debug("%s: halted", self._name)
 
     def _emit(self, batch: int, results: Iterable[Any], watermark: float | None = None) -> bool:
         """Send the results of a batch, unless they were sent before, and the punctuation that follows from it."""
@@ -420,21 +416,16 @@ class PullSlet(Slet):
             return True
         leaving: list[Leaving] = [(self.out, one) for one in results]
         self._trigger.began = inf  # what is sent already may wait for room
-        try:
-            with self._sending:
-                self._check()
-                for feed in self.feeds.values():
-                    feed.put_out()
-                due, complete = self._due_punctuation(watermark)
-                sent = self._put(leaving + due, self._progress.after(batch, self._reached(), complete), batch)
-                if sent and (follower := self.follower) is not None:
-                    follower.note(batch, watermark)
-                if sent or self.tie.committed.batch < batch:
-                    return sent
-        except Exception:
-            raise
-        except BaseException:  # noqa: BLE001 - the platform ends a driver in this way
-            _log.debug("%s: halted", self._name)
+        with self._sending:
+            self._check()
+            for feed in self.feeds.values():
+                feed.put_out()
+            due, complete = self._due_punctuation(watermark)
+            sent = self._put(leaving + due, self._progress.after(batch, self._reached(), complete), batch)
+            if sent and (follower := self.follower) is not None:
+                follower.note(batch, watermark)
+            if sent or self.tie.committed.batch < batch:
+                return sent
         self._halted = True  # perhaps amid the results: the files that some of them name remain
         raise EngineError("the platform has halted this driver")
 

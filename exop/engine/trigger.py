@@ -33,17 +33,12 @@ class BatchTrigger:
     """
 
     def __init__(
-        self,
-        interval: float = 0.0,
-        boundary: float | None = None,
-        enough: int = 50_000,
-        max_rows: int = 200_000,
-        clock: Callable[[], float] = time.monotonic,
+        self, interval: float = 0.0, boundary: float | None = None, enough: int = 50_000, max_rows: int = 200_000
     ) -> None:
         self.interval, self.boundary, self.enough, self.max_rows = interval, boundary, enough, max_rows
         self.lock = threading.Condition()
         self.feeds: list[Feed] = []
-        self._clock = clock
+        self._clock = time.monotonic
         self.leader: Feed | None = None
         self._last_start, self.began = float("-inf"), float("inf")
         self.poll_again = False
@@ -52,9 +47,8 @@ class BatchTrigger:
 
     def crosses(self, before: float | None, after: float) -> bool:
         """Return whether there is a boundary after the time *before*, up to the time *after*."""
-        if self.boundary is None:
-            return False
-        return before is None or after // self.boundary > before // self.boundary
+        length = self.boundary
+        return length is not None and (before is None or after // length > before // length)
 
     def release(self, *, lasting: bool = False) -> object:
         """Let polls return at once until `hold` gets the result, or until `resume`, unless it is *lasting*."""
@@ -106,10 +100,8 @@ class BatchTrigger:
             self._last_start = self.began
 
     def _due(self) -> bool:
-        if not self._has_rows():
-            return False
         urgent = any(feed.urgent or feed.pending >= self.enough for feed in self.feeds)
-        return urgent or self._clock() >= self._next_start()
+        return self._has_rows() and (urgent or self._clock() >= self._next_start())
 
     def _next_start(self) -> float:
         """Return the time at which waiting rows begin a batch; infinite without rows, as a push ends the wait."""

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -36,13 +37,11 @@ def dump(value: Any) -> memoryview:
     return buffer.getbuffer()
 
 
-def main(descriptor: int, lifeline: int) -> None:
-    """Make the engine that the first message describes, and call it until the platform closes the connection."""
-    _die_with(lifeline)
+def main(descriptor: int) -> None:
+    """Make the engine that the first call describes, and call it until the platform closes the connection."""
+    _die_with_platform()
     connection = Connection(descriptor)
     calls, lock, current = SimpleQueue[Any](), threading.Lock(), [0]
-    path, kind, settings = pickle.loads(connection.recv_bytes())
-    sys.path[:] = path
     engine: Any = None
 
     def receive() -> None:
@@ -63,7 +62,9 @@ def main(descriptor: int, lifeline: int) -> None:
     def call(method: str, given: Any) -> Any:
         nonlocal engine
         if method == "make":
-            slet = object.__new__(pickle.loads(kind))
+            sys.path[:], description = given
+            kind, settings = pickle.loads(description)
+            slet = object.__new__(kind)
             vars(slet).update(settings)
             engine = slet.make_engine()
             return engine.name, engine.version
@@ -98,13 +99,16 @@ def _answer(call: Callable[[str, Any], Any], method: str, given: Any) -> tuple[A
         return None, error if isinstance(error, QueryError) else QueryError(problem=error_text(error))
 
 
-def _die_with(lifeline: int) -> None:
-    """Let the system kill this process group when the platform has ended, even if an engine never returns."""
-    try:
+def _die_with_platform() -> None:
+    """Let the system kill this process group when the platform has ended, even if an engine never returns.
+
+    The platform holds the other end of the standard input, from which an engine reads nothing.
+    """
+    lifeline = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    with suppress(ImportError, AttributeError):  # on another system, the process ends when its call has returned
         import fcntl
 
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    except (ImportError, AttributeError):  # another system: the process ends when its call has returned
-        return

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import field
-from datetime import date, datetime, time
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -90,9 +90,8 @@ class WriteLines(Slet, name="write_lines"):
         """Pass buffered lines to the operating system before a checkpoint counts them."""
         self._file.flush()
 
-    def make_visible(self) -> None:
-        """Make the buffered lines readable for others. The lock of the file permits concurrent calls of `item`."""
-        self._file.flush()
+    #: Buffered lines become readable for others. The lock of the file permits concurrent calls of `item`.
+    make_visible = flush
 
     def sync(self) -> None:
         """Force the file to disk."""
@@ -142,16 +141,16 @@ class HoldingSink(Slet, ABC):
             self._write_all()
 
     @abstractmethod
-    def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
-        """Write a lot with its number, atomically."""
+    def write_lot(self, rows: list[dict[str, Any]]) -> None:
+        """Write the last lot with its number, atomically."""
 
     @abstractmethod
-    def last_lot(self, run: str, place: list[str]) -> int:
-        """Return the number of the last written lot of a stream at a destination; 0 if no lot is written."""
+    def last_lot(self, place: list[str]) -> int:
+        """Return the number of the last written lot of this stream at a destination; 0 if no lot is written."""
 
-    def is_written(self, run: str, number: int, place: list[str]) -> bool:
-        """Whether a lot is written to a destination."""
-        return self.last_lot(run, place) >= number
+    def is_written(self, place: list[str]) -> bool:
+        """Whether the last lot is written to a destination."""
+        return self.last_lot(place) >= self.held.number
 
     def check_place(self, place: object) -> None:
         """Refuse a checkpoint that is older than the rows at *place*. Call this method at the end of `__enter__`.
@@ -159,7 +158,7 @@ class HoldingSink(Slet, ABC):
         Raises:
             StoredStateError: *place* contains a lot of a later checkpoint, whose rows would be written twice.
         """
-        out = self.last_lot(self.held.run, self._place) if self.held.run else 0
+        out = self.last_lot(self._place) if self.held.run else 0
         if out > self.held.number:
             raise StoredStateError(
                 what=f"the checkpoint with the lot {self.held.number} of the rows for {place}",
@@ -214,19 +213,18 @@ class HoldingSink(Slet, ABC):
         with self._turn:
             # The lot of another destination becomes part of the next lot, unless it is written there.
             if held.sealed and held.place in ([], self._place):
-                if not self.is_written(held.run, held.number, self._place):
-                    self.write_lot(held.run, held.number, held.sealed)
+                if not self.is_written(self._place):
+                    self.write_lot(held.sealed)
                 held.sealed = []
 
     def _is_out(self) -> bool:
         """Whether the last lot is written, here or at the destination before a change."""
-        run, number, places = self.held.run, self.held.number, (self.held.place, self._place)
-        return bool(self.held.sealed) and any(self.is_written(run, number, place) for place in places if place)
+        places = self.held.place, self._place
+        return bool(self.held.sealed) and any(self.is_written(place) for place in places if place)
 
     def _write_all(self) -> None:
-        number = self.held.number + 1
-        self.prepare_checkpoint(number)
-        self.commit_checkpoint(number)
+        self.prepare_checkpoint(0)
+        self.commit_checkpoint(0)
 
 
 class WriteParquet(HoldingSink, name="write_parquet"):
@@ -256,12 +254,12 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         self.check_place(self.path)
         return self
 
-    def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
+    def write_lot(self, rows: list[dict[str, Any]]) -> None:
         """Write the file under a temporary name, and rename the file when it is on disk."""
         # Imported lazily: with it comes msgspec, which an application without this slet does not need.
         from exop.runtime.log.segment import DISK
 
-        place = self._file(run, number, self._place)
+        place = self._file(self._place)
         unfinished = place.with_name(f".{place.name}.unfinished")
         names = dict.fromkeys(name for row in rows for name in row)  # `from_pylist` takes those of the first row only
         table = self._table.from_pydict({name: [row.get(name) for row in rows] for name in names})
@@ -271,17 +269,17 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         unfinished.replace(place)
         DISK.sync(self.path)
 
-    def last_lot(self, run: str, place: list[str]) -> int:
+    def last_lot(self, place: list[str]) -> int:
         """Return the number of the last file."""
-        names = (path.stem.partition("-")[2] for path in Path(place[0]).glob(f"{run[:8]}-*.parquet"))
+        names = (path.stem.partition("-")[2] for path in Path(place[0]).glob(f"{self.held.run[:8]}-*.parquet"))
         return max((int(number) for number in names if number.isdecimal()), default=0)
 
-    def is_written(self, run: str, number: int, place: list[str]) -> bool:
+    def is_written(self, place: list[str]) -> bool:
         """Whether the file exists."""
-        return self._file(run, number, place).exists()
+        return self._file(place).exists()
 
-    def _file(self, run: str, number: int, place: list[str]) -> Path:
-        return Path(place[0]) / f"{run[:8]}-{number:08d}.parquet"
+    def _file(self, place: list[str]) -> Path:
+        return Path(place[0]) / f"{self.held.run[:8]}-{self.held.number:08d}.parquet"
 
 
 class WriteSqlite(HoldingSink, name="write_sqlite"):
@@ -320,17 +318,14 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
 
     def check(self, row: dict[str, Any]) -> dict[str, Any]:
         """Compare the row with the columns of the table, and create the table if needed."""
-        if not self._columns:
-            with self._turn:
+        if not (self._columns and row.keys() <= {*self._columns}):
+            with self._turn:  # the table may have been altered since
                 columns = ", ".join(map(_quoted, row))
                 self._database.execute(f"CREATE TABLE IF NOT EXISTS {_quoted(self.table)} ({columns})")
-                self._columns = _columns(self._database, self.path, self.table)
-        if not row.keys() <= {*self._columns}:
-            with self._turn:  # the table may have been altered since
                 self._columns = _columns(self._database, self.path, self.table, row)
         return {name: _cell(name, value) for name, value in row.items()}
 
-    def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
+    def write_lot(self, rows: list[dict[str, Any]]) -> None:
         """Insert the rows and the number of the lot in one transaction."""
         self.check(rows[0])  # held rows may be the first ones of another table
         execute = self._database.execute
@@ -341,9 +336,9 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
                 execute(f"INSERT INTO {_quoted(self.table)} ({names}) VALUES ({marks})", tuple(row.values()))
             columns = "sink TEXT, run TEXT, number INTEGER, PRIMARY KEY (sink, run)"
             execute(f"CREATE TABLE IF NOT EXISTS {NOTES} ({columns})")
-            execute(f"INSERT OR REPLACE INTO {NOTES} VALUES (?, ?, ?)", (self.table, run, number))
+            execute(f"INSERT OR REPLACE INTO {NOTES} VALUES (?, ?, ?)", (self.table, self.held.run, self.held.number))
 
-    def last_lot(self, run: str, place: list[str]) -> int:
+    def last_lot(self, place: list[str]) -> int:
         """Return the number of the last inserted lot."""
         path, table = place
         if not os.path.exists(path):
@@ -351,9 +346,8 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         with closing(type(self._database)(path)) as base:
             if not base.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (NOTES,)).fetchone():
                 return 0
-            query = f"SELECT number FROM {NOTES} WHERE sink = ? AND run = ?"
-            found = base.execute(query, (table, run)).fetchone()
-            return int(found[0]) if found is not None else 0
+            query = f"SELECT max(number) FROM {NOTES} WHERE sink = ? AND run = ?"
+            return int(base.execute(query, (table, self.held.run)).fetchone()[0] or 0)
 
     @classmethod
     def deep_check(cls, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
@@ -383,7 +377,7 @@ def _cell(name: str, value: Any) -> Any:
     """Return a value in a type of SQLite."""
     if value is None or isinstance(value, (int, float, str, bytes)):
         return value
-    if isinstance(value, (datetime, date, time)):
+    if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)

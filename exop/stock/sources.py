@@ -136,14 +136,13 @@ def _together(payloads: list[Any]) -> Iterator[Batch[Any] | Punctuation | EndOfS
     """Yield batches unchanged, single items grouped into small batches, and the control items between them."""
     single = Batch[Any]()
     for payload in payloads:
-        rows = () if isinstance(payload, CONTROL) else payload if type(payload) is list else to_items(payload)
-        if len(rows) == 1 and len(single) < TOGETHER:
-            single += rows
-            continue
-        if single:
+        rows = [] if isinstance(payload, CONTROL) else to_items(payload)
+        if single and (len(rows) != 1 or len(single) == TOGETHER):
             yield single
-        single = Batch(rows if len(rows) == 1 else ())
-        if len(rows) != 1:
+            single = Batch()
+        if len(rows) == 1:
+            single += rows
+        else:
             yield Batch(rows) if rows else payload
     if single:
         yield single
@@ -186,11 +185,9 @@ def read_parquet(
     if not path.is_dir():
         raise NotADirectoryError(f"{path} is no folder; create it, or correct the setting `path`")
     while True:
-        there = sorted(one.name for one in path.glob("*.parquet") if one.name[0] not in "._")
-        known = set(emitted.names)
-        if not known <= set(there):
-            emitted.names = [name for name in emitted.names if name in set(there)]
-        fresh = [name for name in there if name not in known]
+        there = {one.name for one in path.glob("*.parquet") if one.name[0] not in "._"}
+        emitted.names = [name for name in emitted.names if name in there]
+        fresh = sorted(there.difference(emitted.names))
         for name in fresh:
             place = (path / name).absolute()
             rows = rows_of_file(place, declared)

@@ -92,20 +92,15 @@ def _run(
     cuts = [(0, _copy(memento))]
     items: list[Any] = []
     with opened(spec, memento, dict(given)) as (instance, call):
-        iterator = iter(call(None)())
-        while most is None or len(items) < most:
-            try:
-                item = next(iterator)
-            except StopIteration:
-                return cuts, items, True
+        for item in call(None)() if most != 0 else ():
             items += [item] if item is not None else []
             if spec.state and instance is not None:
-                kept = getattr(instance, spec.state[0]) is memento
-                assert kept, (
-                    f"{spec.name} has replaced its memento {spec.state[0]!r}; change the fields of the one it has"
-                )
+                why = f"{spec.name} has replaced its memento {spec.state[0]!r}; change the fields of the one it has"
+                assert getattr(instance, spec.state[0]) is memento, why
             cuts.append((len(items), _copy(memento)))
-    return cuts, items, False
+            if len(items) == most:
+                return cuts, items, False
+    return cuts, items, True
 
 
 def _copy(memento: Memento | None) -> Memento | None:

@@ -10,8 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final
-from unittest import SkipTest
+from unittest import SkipTest, TestCase
+
+import pytest
 
 from exop.app import Application
 from exop.errors import QueryError, QueryInterrupted
@@ -24,6 +27,7 @@ from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.slets.tie import Tie
 from exop.platform import Platform
 from exop.remoting.identity import file_stamps
+from exop.stock.sources import Position
 from exop.testing.feeding import entering, feed
 from exop.testing.feeding import open as open_slet
 
@@ -33,12 +37,6 @@ __all__ = ["EngineSuite", "PullEngineSuite", "Suite"]
 PATIENCE: Final = 60.0
 #: The number of rows from one punctuation to the next.
 _WINDOW: Final = 10
-
-
-class Emitted(Memento):
-    """The number of the last row of the source."""
-
-    number: int = 0
 
 
 class Noted(Memento):
@@ -56,7 +54,7 @@ class _Run:
 
 
 @slet
-def rows(emitted: Emitted) -> Iterator[Any | Punctuation | None]:
+def rows(emitted: Position) -> Iterator[Any | Punctuation | None]:
     """Emit numbered rows, with punctuations; pause at the limit."""
     while not (_Run.over and emitted.number >= _Run.limit):
         if emitted.number < _Run.limit:
@@ -134,7 +132,9 @@ class Suite:
     def test_an_invalid_query_is_refused_when_the_slet_opens(self) -> None:
         """The error names the slet, the query and the position; its cause is that of the engine."""
         given = {**self.settings, **self.wrong}
-        error = _raised(lambda: feed(self.slet, [], **given), f"the query was accepted: {given['query']}")
+        with pytest.raises(QueryError) as caught:
+            feed(self.slet, [], **given)
+        error = caught.value
         assert error.slet == spec_of(self.slet).name, f"the error names the slet {error.slet!r}"
         assert error.query == given["query"], f"the error has the query {error.query!r}"
         assert error.position == self.position, f"the position is {error.position}, not {self.position}"
@@ -171,10 +171,8 @@ class Suite:
         _Run.over = True
         assert platform.wait("suite", PATIENCE), "the application does not end"
         found, wanted = _memento(platform, "note").numbers, [*range(1, _Run.limit + 1)]
-        pairs = enumerate(zip(found, wanted, strict=False))
-        at = next((at for at, (one, other) in pairs if one != other), min(len(found), len(wanted)))
-        near = f"after {found[max(0, at - 3) : at]} follows {found[at : at + 3]}, not {wanted[at : at + 3]}"
-        assert found == wanted, f"rows are lost, doubled or in another order: {near}"
+        # Here pytest does not rewrite an assertion, and would not show where the lists differ.
+        TestCase().assertListEqual(found, wanted, "rows are lost, doubled or in another order")  # noqa: PT009
 
     def _spec(self) -> SletSpec:
         return spec_of(self.slet).asked("", self.settings)
@@ -236,7 +234,9 @@ class EngineSuite(Suite):
         with open_slet(self.slet, **self.settings) as instance:
             method = getattr(instance, port.method or port.name)
             found = [*method(entering(port, self.row(1)))]
-            error = _raised(lambda: method(entering(port, self.poison)), "the row was accepted")
+            with pytest.raises(QueryError) as caught:
+                method(entering(port, self.poison))
+            error = caught.value
             assert error.port == port.name, f"the error names the port {error.port!r}"
             assert error.__cause__ is not None, "the error has no cause"
             found += [*method(entering(port, self.row(2))), *method(Punctuation(2))]
@@ -268,7 +268,7 @@ class PullEngineSuite(Suite):
             with self._running(state, **self.other) as (platform, _):
                 _emitted(platform, 25)
                 platform.checkpoint("suite")
-                tie = getattr(platform.deployment("suite").components["query"].instance, self._spec().tie or "")
+                tie = platform.deployment("suite").components["query"].tie
                 copied = _copy_when(tie, name, after, partial(_copied, state, copy))
                 _Run.limit = 60
                 _until(copied.is_set)
@@ -317,14 +317,9 @@ def _copied(state: Path, copy: Path) -> None:
 def _platform(suite: Suite, state: Path | None, **given: Any) -> Iterator[Platform]:
     """Start a platform that finds the slets of the suite."""
     _Run.suite = suite
-
-    class Offered:
-        @hookimpl
-        def register_slets(self) -> list[Any]:
-            return [rows, note, suite.slet]
-
     plugins = Plugins()
-    plugins.register("engine_suite", Offered())
+    offered = hookimpl(lambda: [rows, note, suite.slet])
+    plugins.register("engine_suite", SimpleNamespace(register_slets=offered))
     with Platform(state=state, control=False, plugins=plugins, **given) as platform:
         yield platform
 
@@ -337,15 +332,6 @@ def _emitted(platform: Platform, limit: int) -> None:
 
 def _memento(platform: Platform, node: str) -> Any:
     return platform.deployment("suite").components[node].state
-
-
-def _raised(call: Callable[[], Any], otherwise: str) -> QueryError:
-    """Return the error that a call raises."""
-    try:
-        call()
-    except QueryError as error:
-        return error
-    raise AssertionError(otherwise)
 
 
 def _until(condition: Callable[[], Any]) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -82,13 +83,6 @@ class CollectingOutput(OutputPort[Any]):
         return self._done.wait(timeout)
 
 
-class CollectingOutputs(OutputPorts[Any]):
-    """A family of collecting outputs. Each port is created when it is first used."""
-
-    def __missing__(self, name: str) -> OutputPort[Any]:
-        return self.setdefault(name, CollectingOutput())
-
-
 class GivenInput(InputPort[Any]):
     """An input port for slets that pull, which returns the given items or the content of a channel."""
 
@@ -106,9 +100,8 @@ class GivenInput(InputPort[Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or self._channel is None:
-            raise AttributeError(
-                f"{name}: give the port a channel that has it: open(…, port=TableChannel('rows', key='id'))"
-            )
+            cure = "give the port a channel that has it: open(…, port=TableChannel('rows', key='id'))"
+            raise AttributeError(f"{name}: {cure}")
         return getattr(self._channel, name)
 
 
@@ -167,7 +160,9 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
         ends = given.get(port.family, ())
         ports[port.name] = GivenInput(port.name, ends[port.member] if port.member else ends)
     members = families(spec, ports)
-    fields = ports | {key: CollectingOutputs(one) if type(one) is OutputPorts else one for key, one in members.items()}
+    for family, one in members.items():
+        members[family] = defaultdict(CollectingOutput, one) if isinstance(one, OutputPorts) else one
+    fields = ports | members
     if spec.state:
         fields[spec.state[0]] = memento
     if spec.tie:
@@ -207,55 +202,44 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
     memento = given.pop(spec.state[0], None) if spec.state else None
     pulled = {port.name: items for port in spec.inputs if port.pulled}
     with opened(spec, memento, {**given, **pulled}) as (instance, call):
-        return _output(spec, instance, call, items)
-
-
-def _output(spec: SletSpec, instance: Any, call: Calls, items: Iterable[Any]) -> list[Any]:
-    """Return the output of an open slet for *items*, or of a source."""
-    out = getattr(instance, OUT, None)
-    pushed = out if isinstance(out, CollectingOutput) else CollectingOutput()
-    if spec.iterated:
-        found = []
-        for payload in call(None)() or ():
-            found += [*pushed.taken(), *leaving(spec, [payload])]
-        return [*found, *pushed.taken()]
-    if spec.inputs:
-        found = _fed(spec, call(spec.inputs[0]), items, pushed if not spec.own_driver else None)
-        if not spec.own_driver or out is None:
-            return found
-    assert pushed.wait(), f"{spec.name} has not ended its output within {PATIENCE:g} s; an engine calls out.end()"
-    if pushed.error is not None:
-        raise pushed.error
-    return pushed.items
+        out = getattr(instance, OUT, None)
+        pushed = out if isinstance(out, CollectingOutput) else CollectingOutput()
+        if spec.iterated:
+            found = []
+            for payload in call(None)() or ():
+                found += [*pushed.taken(), *leaving(spec, [payload])]
+            return [*found, *pushed.taken()]
+        if spec.inputs:
+            found = _fed(spec, call(spec.inputs[0]), items, pushed if not spec.own_driver else None)
+            if not spec.own_driver or out is None:
+                return found
+        assert pushed.wait(), f"{spec.name} has not ended its output within {PATIENCE:g} s; an engine calls out.end()"
+        if pushed.error is not None:
+            raise pushed.error
+        return pushed.items
 
 
 def _fed(
     spec: SletSpec, call: Callable[[Any], Any], items: Iterable[Any], pushed: CollectingOutput | None
 ) -> list[Any]:
     """Call a slet for each item, and return its output; the items *pushed* to `out` precede the returned items."""
-    port, left, ended = spec.inputs[0], list[Any](), False
-    returns = spec.results[port.name]
-
-    def take(item: Any) -> None:
-        result = call(entering(port, item))
-        results = [*result] if returns == "many" else [] if returns == "none" else [result]
-        left.extend(pushed.taken() if pushed is not None else ())
-        left.extend(leaving(spec, results))
-
-    for number, item in enumerate(items, 1):
-        ended = ended or isinstance(item, EndOfStream)
-        if isinstance(item, EndOfStream) and not port.type.end:
+    port, left = spec.inputs[0], list[Any]()
+    returns, ended = spec.results[port.name], not port.type.end
+    for number, item in enumerate(chain(items, (EndOfStream(),)), 1):
+        if isinstance(item, EndOfStream) and ended:
             continue
         if isinstance(item, Punctuation) and not port.type.punctuation:
             left.append(item)
             continue
+        ended = ended or isinstance(item, EndOfStream)
         try:
-            take(item)
+            result = call(entering(port, item))
+            results = [*result] if returns == "many" else [] if returns == "none" else [result]
         except Exception as error:
             add_note(error, f"in the slet {spec.name!r}, for item {number}: {safe_repr(item, 200)}")
             raise
-    if port.type.end and not ended:
-        take(EndOfStream())
+        left.extend(pushed.taken() if pushed is not None else ())
+        left.extend(leaving(spec, results))
     return left
 
 

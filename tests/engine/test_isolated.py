@@ -104,7 +104,8 @@ def test_stored_calls_are_replaced_by_a_snapshot(monkeypatch: pytest.MonkeyPatch
     with open_slet(Numbered, query="all") as slet:
         for _ in range(5):
             slet.rows(["a"])
-        assert (len(slet.engine._calls), slet.engine._snapshot[0]) == (2, b"3")  # type: ignore[attr-defined]
+        repeated = [(method, given[0]) for method, given in slet.engine._calls]  # type: ignore[attr-defined]
+        assert repeated == [("compile", "all"), ("restore", b"3"), ("push", "rows"), ("push", "rows")]
 
 
 def test_a_call_that_has_succeeded_does_not_fail_with_the_snapshot_after_it(monkeypatch: pytest.MonkeyPatch):
@@ -136,27 +137,17 @@ def test_a_result_that_cannot_be_sent_is_an_error_and_its_input_is_not_counted()
 
 def test_a_process_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch):
     """The next call tries again, perhaps when the system has resources again."""
-    opened, closed, pipe, close = list[int](), list[int](), os.pipe, os.close
+    ends = isolated.Pipe()
 
     def refuse(*_: Any, **__: Any) -> None:
         raise BlockingIOError("Resource temporarily unavailable")
 
-    def noted() -> tuple[int, int]:
-        opened.extend(ends := pipe())
-        return ends
-
-    def noted_too(descriptor: int) -> None:
-        closed.append(descriptor)
-        close(descriptor)
-
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setattr(os, "pipe", noted)
-    monkeypatch.setattr(os, "close", noted_too)
+    monkeypatch.setattr(isolated, "Pipe", lambda: ends)
     engine = isolated.IsolatedEngine(Numbered, {"query": "all"}, 0)
     with pytest.raises(BlockingIOError):
         engine.compile("all")
-    assert engine._connection.closed
-    assert {*opened} <= {*closed}
+    assert [end.closed for end in ends] == [True, True]
     engine.close()
 
 

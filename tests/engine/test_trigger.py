@@ -34,7 +34,8 @@ class Clock:
 def trigger_with(*feeds: Rows, **policy: float) -> tuple[BatchTrigger, Clock]:
     """A trigger whose lock advances the clock instead of waiting."""
     clock = Clock()
-    trigger = BatchTrigger(**policy, clock=clock)
+    trigger = BatchTrigger(**policy)
+    trigger._clock = clock
     trigger.feeds.extend(feeds)
 
     def wait(timeout: float) -> bool:

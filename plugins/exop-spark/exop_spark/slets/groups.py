@@ -89,7 +89,8 @@ class GroupsFeed(Feed):
         columns = [given.get(one.name, pa.nulls(rows.num_rows, one.type)) for one in self._columns]
         with self._lock:
             self._note("rows", 0, rows.num_rows)
-            self._append([*columns, pa.array(np.arange(self.offset, self.offset + rows.num_rows, dtype=np.int64))])
+            offsets = pa.array(np.arange(self.offset, self.offset + rows.num_rows, dtype=np.int64))
+            self._log.append(pa.record_batch([*columns, offsets], schema=self.schema))
 
     def latest(self, start: int, limit: int | None, timeout: float) -> int:
         """Return the end of the next batch; the groups are a batch of their own."""
