@@ -97,6 +97,28 @@ def setting_changes(old: Node, new: Node) -> tuple[SettingChange, ...]:
     return tuple(found)
 
 
+def armed_text(old: Node | ChannelSpec, new: Node | ChannelSpec) -> str:
+    """Describe the settings that are newly pending, and those that no longer are."""
+    added = [f"pending: {line}" for line in new.pending if line not in old.pending]
+    gone = [f"no longer pending: {line}" for line in old.pending if line not in new.pending]
+    return "; ".join([*added, *gone]) or "pending in another order"
+
+
+def channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
+    """Describe how a channel changes."""
+    pairs = [(name, old.settings.get(name), new.settings.get(name)) for name in {**new.settings, **old.settings}]
+    parts = [f"{name}: {before!r} → {after!r}" for name, before, after in pairs if before != after]
+    if parts or new.close_windows:
+        parts.append("the open windows are closed" if new.close_windows else "the open windows run to their end")
+    if old.pending != new.pending:
+        parts.append(armed_text(old, new))
+    if dict(old.connector) != dict(new.connector):
+        parts.append(f"connectors: {dict(old.connector)} → {dict(new.connector)}")
+    texts = [f"move the channel {new.name}: {old.host or 'home'} → {new.host or 'home'}"] * (old.host != new.host)
+    texts += [f"configure the channel {new.name}: {'; '.join(parts)}"] * bool(parts)
+    return "; ".join(texts)
+
+
 def difference(before: Mesh | None, after: Mesh | None) -> Difference:
     """Return the changes from *before* to *after*; `None` is an application that does not exist."""
     old_nodes, new_nodes = (mesh.nodes if mesh else {} for mesh in (before, after))

@@ -9,7 +9,14 @@ from typing import Final, Literal, TypeAlias
 
 from exop.errors import PlanError
 from exop.model.meshes.checks import sinks_that_refuse
-from exop.model.meshes.diff import Difference, SettingChange, difference, setting_changes
+from exop.model.meshes.diff import (
+    Difference,
+    SettingChange,
+    armed_text,
+    channel_text,
+    difference,
+    setting_changes,
+)
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.shadow import Replaced, Shadow, as_shadow, check_keep
 from exop.model.slets.handover import HandOver, field_changes, hand_over, keeps_own_state
@@ -131,7 +138,7 @@ class Plan:
     @property
     def summary(self) -> list[str]:
         """The steps and the changes of channels, for the history."""
-        channels = (_channel_text(old, new) for old, new in self.changes.channels_changed)
+        channels = (channel_text(old, new) for old, new in self.changes.channels_changed)
         return [*(f"{step.verb} {step.node}" for step in self.steps), *channels]
 
     def __str__(self) -> str:
@@ -141,7 +148,7 @@ class Plan:
         channels = [
             *(f"add the channel {channel.name} ({channel.kind})" for channel in self.changes.channels_added),
             *(f"remove the channel {channel.name}" for channel in self.changes.channels_removed),
-            *(_channel_text(old, new) for old, new in self.changes.channels_changed),
+            *(channel_text(old, new) for old, new in self.changes.channels_changed),
         ]
         lines = [*map(str, (*self.steps, *self.moves)), *channels, *self.notes]
         return "\n".join([head, *(f"  {line}" for line in lines)])
@@ -294,20 +301,6 @@ def make_plan(before: Mesh, after: Mesh, kinds: Kinds | None = None) -> Plan:
     return Plan(before, after, tuple(steps), changes, () if kinds is None else moves(before, after, changes, kinds))
 
 
-def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
-    pairs = [(name, old.settings.get(name), new.settings.get(name)) for name in {**new.settings, **old.settings}]
-    parts = [f"{name}: {before!r} → {after!r}" for name, before, after in pairs if before != after]
-    if parts or new.close_windows:
-        parts.append("the open windows are closed" if new.close_windows else "the open windows run to their end")
-    if old.pending != new.pending:
-        parts.append(_armed(old, new))
-    if dict(old.connector) != dict(new.connector):
-        parts.append(f"connectors: {dict(old.connector)} → {dict(new.connector)}")
-    texts = [f"move the channel {new.name}: {old.host or 'home'} → {new.host or 'home'}"] * (old.host != new.host)
-    texts += [f"configure the channel {new.name}: {'; '.join(parts)}"] * bool(parts)
-    return "; ".join(texts)
-
-
 def _steps(old: Node, new: Node) -> list[Step]:
     """Return the steps of one changed node: a replacement does everything at once."""
     if old.slet != new.slet or new.lose_state or new.memento is not None or new.rebuild is not None:
@@ -335,7 +328,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
                 f"{new.name}: {new.slet.name} cannot take settings in place, so not at a point in the stream; "
                 f"configure it without when=, which opens another one beside it"
             )
-        steps.append(Step("arm", new.name, _armed(old, new), old, new))
+        steps.append(Step("arm", new.name, armed_text(old, new), old, new))
     if dict(old.ports) != dict(new.ports):
         pairs = [(port, old.ports.get(port), new.ports.get(port)) for port in {**new.ports, **old.ports}]
         moved = [f"{port}: {was} → {place or 'nothing'}" for port, was, place in pairs if was != place]
@@ -366,13 +359,6 @@ def _other_ports(old: Node, new: Node) -> str:
     other = ", ".join(name for name in after if name in before and before[name] != after[name])
     parts = (come and f"with the port {come}", gone and f"without {gone}", other and f"in another form: {other}")
     return "".join(f", {part}" for part in parts if part)
-
-
-def _armed(old: Node | ChannelSpec, new: Node | ChannelSpec) -> str:
-    """Describe the settings that are newly pending, and those that no longer are."""
-    added = [f"pending: {line}" for line in new.pending if line not in old.pending]
-    gone = [f"no longer pending: {line}" for line in old.pending if line not in new.pending]
-    return "; ".join([*added, *gone]) or "pending in another order"
 
 
 def _check_fed(before: Mesh, old: Node, new: Node, kinds: Kinds) -> None:
