@@ -17,7 +17,7 @@ from exop.model.meshes.diff import (
     difference,
     setting_changes,
 )
-from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.shadow import Replaced, Shadow, as_shadow, check_keep
 from exop.model.slets.handover import HandOver, field_changes, hand_over, keeps_own_state
 from exop.model.slets.slet import Slet
