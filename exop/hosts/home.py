@@ -6,8 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -379,13 +378,12 @@ class Home:
 
     def _await(self, application: str, plan: str, outcome: Future[Ended]) -> Ended:
         """Wait for the outcome of a plan; an interrupt aborts it, unless it is decided."""
-        while True:
+        while not wait([outcome], GLANCE).done:
             try:
                 check_interrupt()
             except KeyboardInterrupt:
                 self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
-            with suppress(TimeoutError):
-                return outcome.result(GLANCE)
+        return outcome.result()
 
 
 def no_status(application: str) -> dict[str, Any]:
