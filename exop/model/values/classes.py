@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from types import BuiltinFunctionType, ModuleType
@@ -308,7 +309,7 @@ class Declared:
         self._package = _package(home)
         self._open = False
         self._reached: set[type] = {Punctuation, EndOfStream}
-        self._described: set[str] = set()
+        self._described: dict[str, str] = {}  # by the name without a version
         for one in (reached for annotation in annotations for reached in type_of(annotation).reached()):
             # `Any`, a variable without a bound, a bare collection.
             bare = one.annotation is one.cls and one.cls in _COLLECTIONS
@@ -316,7 +317,7 @@ class Declared:
             if isinstance(one.cls, type) and _package(one.cls.__module__) not in _GENERAL:
                 self._reached.add(one.cls)
             elif one.cls is None and one.identity:  # of a description, which has no classes
-                self._described.add(unversioned(one.identity))
+                self._described[unversioned(one.identity)] = one.identity
 
     def __contains__(self, kind: type) -> bool:
         return self._open or self.names(kind)
@@ -326,7 +327,11 @@ class Declared:
         if kind in self._reached or package_of(kind.__module__) is None:
             return kind
         name, *known = (unversioned(f"{one.__module__}:{one.__qualname__}") for one in (kind, *self._reached))
-        return next((one for one, other in zip(self._reached, known, strict=True) if other == name), kind)
+        found = next((one for one, other in zip(self._reached, known, strict=True) if other == name), None)
+        if found is None and name in self._described:  # as at a host where no slet of the bundle takes the items
+            with suppress(StoredStateError):
+                found = named(self._described[name])
+        return found if isinstance(found, type) else kind
 
     def names(self, kind: Any) -> bool:
         """Whether the class is declared itself, so that its default factories may be called."""
@@ -335,7 +340,7 @@ class Declared:
         if near or not self._reached.isdisjoint(kind.__mro__):
             return True
         names = (unversioned(f"{one.__module__}:{one.__qualname__}") for one in kind.__mro__)
-        return bool(self._described) and not self._described.isdisjoint(names)
+        return bool(self._described) and not self._described.keys().isdisjoint(names)
 
 
 #: Packages of bases that are too general to permit their subclasses: `object`, `Enum`, `Protocol`, `Memento`.
