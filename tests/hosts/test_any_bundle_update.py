@@ -21,7 +21,7 @@ from exop.errors import ExopError
 from exop.hosts.federation import Federation
 from exop.wiring import Applications
 from tests.hosts.hosts_rig import PlanTime
-from tests.hosts.updating import NODES, Hosts, line
+from tests.hosts.updating import CHECK, NODES, RECORDS, Hosts, line
 
 #: The steps of one campaign.
 STEPS = 6
@@ -41,10 +41,13 @@ class Campaign:
 
     def __init__(self, there: Hosts, chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
         self.there, self.chance, self.plan_time = there, chance, PlanTime(monkeypatch)
-        self.version = 1
+        self.version = self.newest = 1
         self.told: list[str] = []
-        places = {node: chance.choice("abc") for node in NODES}
-        there.a.apply(line("app", there.a, **{node: host for node, host in places.items() if host != "a"}))
+        self.records = there.slets == RECORDS
+        self.nodes = (*NODES, *(f"to_{node}" for node in NODES if self.records))
+        places = {node: chance.choice("abc") for node in self.nodes}
+        away = {node: host for node, host in places.items() if host != "a"}
+        there.a.apply(line("app", there.a, records=self.records, **away))
 
     def step(self) -> None:
         """Do one of the steps, and look at all hosts."""
@@ -52,16 +55,23 @@ class Campaign:
         does()
         assert self.there.agrees() == {f"marks@{self.version}.0.0:check"}
 
+    def next(self) -> int:
+        """Another version: there or back; or a newer one, since no class loses a field that items have."""
+        if not self.records:
+            return 3 - self.version
+        self.newest += 1
+        return self.newest
+
     def update(self) -> None:
-        """Update the bundle, there or back."""
-        self.version = 3 - self.version
+        """Update the bundle."""
+        self.version = self.next()
         self.told.append(f"update to {self.version}")
         self.there.update(self.version)
 
     def die(self) -> None:
         """Update while a platform dies, and returns: both versions are right, on all hosts."""
         name, record = self.chance.choice(DEATHS)
-        after, version = self.chance.random() < 0.5, 3 - self.version
+        after, version = self.chance.random() < 0.5, self.next()
         self.told.append(f"{name} dies {'after' if after else 'before'} {record} in the update to {version}")
         self.there.update_while(version, name, record, after=after, plan_time=self.plan_time)
         if self.there.agrees() == {f"marks@{version}.0.0:check"}:
@@ -69,7 +79,7 @@ class Campaign:
 
     def move(self) -> None:
         """Move a node; the stream goes from host to host and back."""
-        mesh, node = self.there.a.mesh("app"), self.chance.choice(NODES)
+        mesh, node = self.there.a.mesh("app"), self.chance.choice(self.nodes)
         host = self.chance.choice([one for one in "abc" if one != (mesh.node(node).host or "a")])
         self.told.append(f"move {node} to {host}")
         self.there.a.apply(mesh.move(node, to=host if host != "a" else None))
@@ -91,7 +101,8 @@ class Campaign:
 def campaign(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, steps: int = STEPS) -> None:
     """Run one campaign; a failure tells the steps before it."""
     with ExitStack() as stack:
-        made = Campaign(Hosts(folder, stack, monkeypatch, "abc"), random.Random(seed), monkeypatch)
+        there = Hosts(folder, stack, monkeypatch, "abc", RECORDS if seed % 2 else CHECK)
+        made = Campaign(there, random.Random(seed), monkeypatch)
         try:
             for _ in range(steps):
                 made.step()

@@ -31,6 +31,29 @@ def check(item: int, last: Last, *, unit: str = "x") -> int:
     last.number = item
     return item
 """
+#: The same for items of a class of the bundle.
+RECORDS = """
+from dataclasses import dataclass
+from exop import Memento, slet
+
+@dataclass
+class Number:
+    value: int
+
+class Last(Memento):
+    number: int = 0
+    wrong: int = 0
+
+@slet
+def make(item: int) -> Number:
+    return Number(item)
+
+@slet
+def check(item: Number, last: Last, *, unit: str = "x") -> Number:
+    last.wrong += type(item) is not Number or item.value != last.number + 1
+    last.number = item.value
+    return item
+"""
 #: A class that opens only where its name is not in `SHUT`.
 OPENS = """
 from exop import Memento, Slet, input_port
@@ -61,33 +84,41 @@ NODES = ("first", "second", "third")
 
 
 def marks(folder: Path, version: int, slets: str = CHECK) -> Path:
-    """A folder with a version of the bundle `marks`."""
-    offers = "slets:check" if "def check" in slets else "slets:Check"
-    text = f'name = "marks"\nversion = "{version}.0.0"\nslets = ["{offers}"]\n'
+    """A folder with a version of the bundle `marks`; the class of its items has a further field in each version."""
+    offers = [f"slets:{one}" for one in ("make", "check") if f"def {one}(" in slets] or ["slets:Check"]
+    text = f'name = "marks"\nversion = "{version}.0.0"\nslets = {offers}\n'
+    fields = "".join(f"    f{number}: int = {number}\n" for number in range(version))
+    slets = slets.replace("    value: int\n", f"    value: int\n{fields}")
     return write(folder / f"marks-{version}", {"bundle.toml": text, "slets.py": f"{slets}\nVERSION = {version}\n"})
 
 
-def line(name: str, home: Platform, **places: str) -> Mesh:
-    """A durable application: numbers, and three nodes of the bundle behind each other, at home or at these places."""
+def line(name: str, home: Platform, *, records: bool = False, **places: str) -> Mesh:
+    """A durable application: numbers, and three nodes of the bundle behind each other, at home or at these places.
+
+    With *records*, the numbers are items of a class of the bundle, and pass a slet that is not of it before each node.
+    """
     app = Application(name, plugins=home.plugins)
     app.durable(every=0.2)
     before = app.add("numbers", count_up, start=1)
+    if records:
+        before = app.add("make", "marks@1.0.0:make", item=before)
     for node in NODES:
-        on = app.on(places[node]) if node in places else app
-        before = on.add(node, "marks@1.0.0:check", item=before)
+        for name, slet in ((f"to_{node}", "stock:pass_on"), (node, "marks@1.0.0:check"))[not records :]:
+            on = app.on(places[name]) if name in places else app
+            before = on.add(name, slet, item=before)
     return app.build()
 
 
 class Hosts:
     """Platforms with state directories; the first one is the home, and has started the first version."""
 
-    def __init__(self, folder: Path, stack: ExitStack, monkeypatch: Any, names: str = "ab") -> None:
-        self.folder, self.stack, self._patch = folder, stack, monkeypatch
+    def __init__(self, folder: Path, stack: ExitStack, monkeypatch: Any, names: str = "ab", slets: str = CHECK) -> None:
+        self.folder, self.stack, self._patch, self.slets = folder, stack, monkeypatch, slets
         self.all: dict[str, Platform] = {}
         self.network = Network()
         for name in names:
             self.back(name)
-        self.a.bundles.start(self.a.bundles.install(marks(folder, 1))["bundle"])
+        self.a.bundles.start(self.a.bundles.install(marks(folder, 1, slets))["bundle"])
 
     @property
     def a(self) -> Platform:
@@ -107,9 +138,9 @@ class Hosts:
                 other.remoting.connect(f"inproc:{name}")
         return one
 
-    def update(self, version: int, slets: str = CHECK, **how: Any) -> dict[str, Any]:
+    def update(self, version: int, slets: str = "", **how: Any) -> dict[str, Any]:
         """Update the bundle at the home."""
-        return self.a.bundles.update(marks(self.folder, version, slets), pause=PATIENCE, **how)
+        return self.a.bundles.update(marks(self.folder, version, slets or self.slets), pause=PATIENCE, **how)
 
     def update_while(self, version: int, name: str, record: str, *, after: bool, plan_time: PlanTime) -> None:
         """Update the bundle while a platform dies at a record, and returns; a dead platform does nothing any more."""
