@@ -229,14 +229,11 @@ class DirectChannel(Channel):
 
 
 class KeepingChannel(Channel):
-    """The base of kinds that store items and pass them on; where the store has no room, the driver waits and retries.
-
-    Attributes:
-        stores_control: Whether control items are stored, too.
-    """
+    """The base of kinds that store items and pass them on; where there is no room, the driver waits and retries."""
 
     refuses_whole: ClassVar[bool] = True
-    stores_control: ClassVar[bool] = False
+    #: Whether control items are stored, too.
+    _stores_control: ClassVar[bool] = False
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Return an entry that stores each item and then passes it on."""
@@ -264,7 +261,7 @@ class KeepingChannel(Channel):
 
             return take
 
-        control = keeping("control") if self.stores_control else deliver.control
+        control = keeping("control") if self._stores_control else deliver.control
         entry = Entry(keeping("push"), keeping("push_batch"), control)
         return entry
 

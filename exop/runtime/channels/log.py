@@ -41,7 +41,7 @@ class LogChannel(KeepingChannel):
     """
 
     kind: ClassVar[str] = "log"
-    stores_control: ClassVar[bool] = True
+    _stores_control: ClassVar[bool] = True
     reading: ClassVar[frozenset[str]] = frozenset({"began", "end", "events", "pieces", "position", "replay", "start"})
 
     def __init__(

@@ -36,7 +36,7 @@ class PartitionedLogChannel(KeepingChannel):
     """
 
     kind: ClassVar[str] = "partitioned_log"
-    stores_control: ClassVar[bool] = True
+    _stores_control: ClassVar[bool] = True
     entered: ClassVar[bool] = True
     reading: ClassVar[frozenset[str]] = frozenset({"oldest", "readable", "rows", "written"})
     close, exchange, take_part = map(_of_each, ("close", "exchange", "take_part"))

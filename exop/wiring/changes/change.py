@@ -290,8 +290,10 @@ class Change:
             for look in self.before_cut:
                 look()
             self.successors.states |= {node: one.take_over(undo) for node, one in self.followers.ready.items()}
+            back, there = region.undone, self.deployment.channels
+            bind_back = [there[name].bound_back() for name in back.channels if name in there]
             move_contents(self.deployment, self.plan, drivers, undo)
-            self._swap(region)
+            self._swap(back, bind_back)
             since = self.plan.before.revision
             _, mesh = caught_up(self.plan.after, since, self.deployment)  # with the updates applied since then
             mesh = settle_updates(self.deployment, self.followers.ready.values(), since, mesh, undo)
@@ -352,14 +354,12 @@ class Change:
             found[runner].sort(key=lambda work: depth(work[0]), reverse=True)
         return [*chain(*found.values())]
 
-    def _swap(self, region: Region) -> None:
+    def _swap(self, back: Region, bind_back: list[Callable[[], None]]) -> None:
         """Put the successors in place, with their states; give the other components their new settings."""
         deployment = self.deployment
         components, channels, workers = deployment.components, deployment.channels, deployment.workers
         queues, merges, lineage = deployment.inserted, dict(deployment.merges), deployment.lineage
         served = [(worker, worker.queues) for worker in self.pause.drivers if isinstance(worker, Worker)]
-        back = region.undone
-        bind_back = [channels[name].bound_back() for name in back.channels if name in channels]
         steps: dict[str, list[Step]] = {}
         for step in self.plan.steps:
             steps.setdefault(step.node, []).append(step)

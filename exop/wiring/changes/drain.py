@@ -15,7 +15,7 @@ from typing import Any
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
-from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.ports import node_at
 from exop.model.slets.relay import RELAY
 from exop.model.values.classes import Mover, NoVersion, new_version, package_of
@@ -372,6 +372,9 @@ def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver
     nodes: dict[str, set[str]] = {}
     types: dict[str, list[Any]] = {}
     retyped = {node.name for node in plan.changes.retyped}
+    passing = set[str]()  # the packages of which items pass, also where no slet of these runs
+    for node in plan.changes.retyped:
+        passing |= _packages(node) - _packages(plan.before.nodes[node.name])
     for step in plan.steps:
         if step.before is None or step.after is None:
             continue
@@ -379,14 +382,20 @@ def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver
         if package := new_version(old.factory, new.factory):
             nodes.setdefault(package, set()).add(step.node)
             types.setdefault(package, []).extend(port.type.item for port in (*old.inputs, *new.inputs))
-    for package, replaced in nodes.items():
-        mover = Mover(package)
-        if any(map(mover.concerns, types[package])):
+    for package in nodes.keys() | passing:
+        mover, concerned = Mover(package), nodes.get(package, set()) | retyped
+        if package in passing or any(map(mover.concerns, types[package])):
             try:
-                _Contents(deployment, plan.after, mover, replaced | retyped, retyped, undo).move(drivers)
+                _Contents(deployment, plan.after, mover, concerned, retyped, undo).move(drivers)
             except NoVersion as problem:
                 name = plan.after.name
                 raise PlanError(f"an item that waits in {name} cannot be handed over: {problem}") from problem
+
+
+def _packages(node: Node) -> set[str]:
+    """The packages of bundles, each of one version, to which the classes of the items belong that a node takes."""
+    names = (one.identity.partition(":")[0] for port in node.taken.values() for one in port.items.reached())
+    return {package[0] for package in map(package_of, names) if package is not None}
 
 
 @dataclass
