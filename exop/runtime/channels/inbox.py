@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar, Final
 
 from exop.logs import logger
@@ -66,8 +65,9 @@ class Inbox(Connector, QueueChannel):
         self._durable = True
         self._over = self._read_out = False
         self._undecoded = 0  # frames
-        #: During the cut of a change, the frames that come, each with the number of its old events and new entries.
-        self._undecided: list[tuple[Frame, int, int]] | None = None
+        #: The event before which a change has parked the driver, and the frames since then, each with the number of
+        #: its old events and of its entries.
+        self._undecided: tuple[int, list[tuple[Frame, int, int]]] = -1, []
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
@@ -95,18 +95,23 @@ class Inbox(Connector, QueueChannel):
         reader = BodyReader(Declared(*(one.items for one in (*types, known) if one is not None)), types)
         with self._turn:
             self._read, self._made = reader.read_each, lambda: reader.made
-            if (again := self._undecided) is not None:
-                self._undecided = []
-                for _ in range(sum(entries for _, _, entries in again)):
-                    self.entries.pop()
-                for frame, events, _ in again:
-                    self._store(frame, events)
+            frames = self._since_parked() or []
+            for _ in range(sum(entries for _, _, entries in frames)):
+                self.entries.pop()
+            frames[:] = [(frame, events, self._append(frame, events)) for frame, events, _ in frames]
 
     def bound_back(self) -> Callable[[], None]:
-        """Decode the frames that come from now on anew when the types of the ports change, until the drivers go on."""
+        """Decode what comes from now on anew when the types of the ports change, until the driver goes on."""
         with self._turn:
-            self._undecided = []
-        return partial(setattr, self, "_undecided", None)
+            self._undecided = self._next - self.depth, []
+        return super().bound_back()
+
+    def _since_parked(self) -> list[tuple[Frame, int, int]] | None:
+        """Return the frames that have come since a change parked the driver; `None` if it has gone on."""
+        if self._undecided[0] != self._next - self.depth:
+            self._undecided = -1, []
+            return None
+        return self._undecided[1]
 
     # Receiving: called by the threads of the wire.
 
@@ -143,7 +148,10 @@ class Inbox(Connector, QueueChannel):
             self.state = CONNECTED
             if not self.admit((*frame[:3], size)):
                 return
-            self._store(frame, self._next - frame.first)
+            since, known = self._since_parked(), self._next - frame.first
+            entries = self._append(frame, known)
+            if since is not None:
+                since.append((frame._replace(body=[bytes(part) for part in frame.body]), known, entries))
             # Collections take more in memory than on the wire, where four times as much is usual.
             size = max(size, self._made() // 4)
             self._bytes += size
@@ -156,13 +164,11 @@ class Inbox(Connector, QueueChannel):
         if self.ack == "received" or self.left:
             self._report(later=self._next - self._reported.done < self.capacity // 4)
 
-    def _store(self, frame: Frame, known: int) -> None:
-        """Append the payloads of a frame behind its *known* events."""
+    def _append(self, frame: Frame, known: int) -> int:
+        """Append the payloads of a frame behind its *known* events; return the number of entries."""
         waiting = len(self.entries)
         self.entries.extend(map(self._packed, without(self._read(frame, self._failed), known)))
-        if self._undecided is not None:
-            kept = frame._replace(body=[bytes(part) for part in frame.body])
-            self._undecided.append((kept, known, len(self.entries) - waiting))
+        return len(self.entries) - waiting
 
     def _failed(self, problem: Exception) -> None:
         """Log a frame with items for the ports to refuse; of many, ever fewer."""
@@ -204,14 +210,12 @@ class Inbox(Connector, QueueChannel):
 
     def drain(self, driver: Driver, most: int) -> int:
         """Deliver up to *most* entries, each after a safe point."""
-        self._undecided = None
         moved = super().drain(driver, most)
         self._note_done()
         return moved
 
     def take(self, most: int) -> list[Any]:
         """Remove entries with up to *most* items; those that were taken before are processed."""
-        self._undecided = None
         self._note_done()
         found = super().take(most)
         self._over = self._over or any(isinstance(unpacked(one)[1], EndOfStream) for one in found[:1])
