@@ -36,8 +36,8 @@ class Logged:
         log = app.channel("kept", kind, **{"segment": 2000} | KINDS[kind] | settings)
         app.add("passes", plain, x=app.add("source", released), out=log)
         app.add("sink", there.sink, x=log)
-        there.home.apply(app.build())
         RELEASED[0] = 0
+        there.home.apply(app.build())
         self.let(200)
 
     def let(self, more: int) -> None:
