@@ -75,7 +75,8 @@ class Target:
         if not self.builders:
             raise BuilderError(
                 f"{self.given} offers no application builder: write a function with keyword-only parameters that "
-                f"returns an Application, and return it from a @hookimpl register_builders()"
+                f"returns an Application, and return it from a @hookimpl register_builders(), or, in a bundle, name it "
+                f'in bundle.toml: builders = ["slets:NAME"]'
             )
         if len(self.builders) > 1:
             names = ", ".join(f"{self.given}:{name}" for name in self.builders)

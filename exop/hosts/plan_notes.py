@@ -89,7 +89,8 @@ def slow_connectors(placement: Placement) -> Iterator[str]:
         elif given["mode"] == "async" and given["capacity"] < 1024:
             why, cure = f"at most {given['capacity']} items wait until a checkpoint has them", '"capacity": 1024'
         elif reason := placement.varies(one):
-            why, cure = f"{reason}, so that an item is sent when a checkpoint has it", '"ack": "done"'
+            why = f"{reason}, so that an item is sent when a checkpoint has it (else a crash may lose or replace it)"
+            cure = '"ack": "done"'
         else:
             continue
         yield (

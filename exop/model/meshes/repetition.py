@@ -34,7 +34,7 @@ def varies(mesh: Mesh, channel: str, here: Test, meets: Test | None = None) -> s
         for node in nodes:
             inputs = node.inputs()
             if not node.repeats():
-                return f"{'results vary at' if inputs else 'several streams meet at the source'} {node.name}"
+                return f"{'results vary' if inputs else 'after a restart, other items may come'} at {node.name}"
             if node.slet.own_driver:
                 continue
             parted |= (several := len(inputs) > 1)
