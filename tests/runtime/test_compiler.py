@@ -450,3 +450,21 @@ def test_none_among_several_results(rig, form):
     results.__annotations__["return"] = Iterator[int | None]
     rig.run(line("lenient", source=FORMS[form], it=slet(results), sink=collector(seen)))
     assert seen == [one for item in ITEMS for one in (item, -item) if (item, one) != (3, -3)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_generator_where_one_item_is_declared(rig, form):
+    """A slet that returns it fails at the item, by its name and port; the annotation that the error names is the cure."""
+
+    def both(item: int) -> int:
+        return (one for one in (item, -item))  # type: ignore[return-value]
+
+    seen, strict = [], (slet(both), {"on_error": "dead-letter"})
+    deployment = rig.run(line("strict", source=FORMS[form], it=strict, sink=collector(seen)))
+    assert seen == []
+    letters = deployment.components["it"].trouble.dead
+    assert [(one.node, one.port, one.item) for one in letters] == [("it", "item", item) for item in ITEMS]
+    assert "it returns a generator, which is not an item: write `-> Iterator[T]`" in letters[0].error
+    both.__annotations__["return"] = Iterator[int]
+    rig.run(line("several", source=FORMS[form], it=slet(both), sink=collector(seen)))
+    assert seen == [one for item in ITEMS for one in (item, -item)]

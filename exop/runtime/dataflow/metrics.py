@@ -12,6 +12,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from exop.model.slets.ports import OUT
@@ -237,6 +238,9 @@ class ComponentMetrics:
             begin = clock()
             result = [*call(item)] if lazy else call(item)
             self.singles.append(clock() - begin)
+            if isinstance(result, GeneratorType):  # told here, since the first items are measured: no other call pays
+                cure = "write `-> Iterator[T]`, and each of its results is one"
+                raise TypeError(f"it returns a generator, which is not an item: {cure}")
             return result
 
         return call_timed
