@@ -18,6 +18,7 @@ from exop.model.items import CONTROL, EndOfStream
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.ports import node_at
 from exop.model.slets.relay import RELAY
+from exop.model.types.description import type_of
 from exop.model.values.classes import Mover, NoVersion, new_version, package_of
 from exop.model.values.columns import is_columns
 from exop.runtime.channels.queue import Buffered
@@ -435,9 +436,10 @@ class _Contents:
                     self.undo.append(partial(setattr, component.trouble, "kept", kept))
                     component.trouble.kept = replace(kept, item=self.mover.move(kept.item))
             if component.node.name in self.retyped and (state := component.state) is not None:
-                for name, value in [*vars(state).items()]:
-                    self.undo.append(partial(setattr, state, name, value))
-                    setattr(state, name, self.mover.move(value))
+                for name, field in type_of(type(state)).fields.items():
+                    if self.mover.concerns(field.type):  # others may be large
+                        self.undo.append(partial(setattr, state, name, value := getattr(state, name)))
+                        setattr(state, name, self.mover.move(value))
             if not self._channels.isdisjoint(component.node.outputs().values()):
                 fed.add(component.driver)
         self._exchange(partial(deployment.inlets.exchange, self._leads_to_them, drivers))
