@@ -104,6 +104,7 @@ class Suite:
         with self._running() as (platform, _):
             for turn in range(6):
                 _emitted(platform, _Run.limit + 25)
+                _until(lambda: not platform.deployment("suite").channels["arriving"].depth)  # the engine has them
                 mesh = platform.mesh("suite")
                 platform.apply(mesh.configure("query", **(self.settings if turn % 2 else self.other)))
             self._check_all(platform)
