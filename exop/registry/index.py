@@ -42,7 +42,7 @@ class ServiceReference:
             problem = f"the property {RANKING!r} is {ranking!r}; a ranking is a whole number"
             raise RegistryError(problem, property=RANKING)
         #: The sort key in lists: by ranking (the highest first), then by identifier, which is its remainder by `_IDS`.
-        self.order: Final = service_id - ranking * _IDS
+        self.order: Final = service_id - ranking * _IDS if ranking else service_id
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ServiceReference) and self.id == other.id and self.service is other.service
