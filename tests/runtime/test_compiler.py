@@ -454,7 +454,7 @@ def test_none_among_several_results(rig, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_generator_where_one_item_is_declared(rig, form):
-    """A slet that returns it fails at the item, by its name and port; the annotation that the error names is the cure."""
+    """A slet that returns it fails at the item, by its name and port; the annotation in the error is the cure."""
 
     def both(item: int) -> int:
         return (one for one in (item, -item))  # type: ignore[return-value]
