@@ -143,6 +143,8 @@ class Hosting:
 
         if access == "write":
             into()
+        elif peer and not found.filled:  # the slet that reads it there waits, and asks again
+            raise PlanError(f"the channel {channel!r} of {application} is not filled yet; try again")
         ends = (*deployment.mesh.producers(channel), *deployment.mesh.consumers(channel))
         types = [node.slet.ports[port].type for node, port in ends]
         return answer(found, into, types, method, arguments)
