@@ -378,7 +378,8 @@ class CatchUp:
                 continue
             if merge.due_with([edge.name for edge in edges], over):
                 found.merges[name if graph.channels[name].buffered else ids.input_queue(name)] = merge
-        there = {*(edge.queue(name) for name, edge in graph.fed), *map(ids.input_queue, graph.channels)}
+        there = {graph.queue_before(one, to) if to.port.pulled else to.queue(one) for one, to in graph.fed}
+        there.update(map(ids.input_queue, graph.channels))
         fed = {edge.name: (name, edge) for name, edge in graph.fed}
         for queue_id, queue in deployment.inserted.items():
             port = queue_id.rpartition(" -> ")[2]
