@@ -359,7 +359,7 @@ class Federation:
         names = {message.sender}
         if isinstance(message, (messages.Propose, messages.Proceed)):
             names.add(message.plan.rpartition("@")[2])
-        elif isinstance(message, (messages.Finish, messages.Remove)) and known is not None:
+        elif isinstance(message, messages.Finish) and known is not None:
             names.add(known.home)
         if peer and (others := names - {peer}):
             problem = f"{name} on {application} is a message of {others.pop()!r}, not of {peer!r}"
@@ -453,7 +453,10 @@ class Federation:
     def _remove_for(self, application: str, notice: messages.Remove) -> None:
         """Remove a fragment for its home, which asks again: now, unless a plan in progress may begin it again."""
         known, machines = self.here.known.get(application), self.exchange.of(application)
-        if (known is not None and known.home != notice.sender) or machines.member.plan is not None:
+        if known is not None and known.home != notice.sender:  # it has been adopted: nothing of the sender is here
+            self.exchange.send(notice.sender, application, messages.Report(self.name, gone=True))
+            return
+        if machines.member.plan is not None:
             return
         if not machines.removal.acquire(blocking=False):
             return  # another thread removes it, and its slets and channels still go

@@ -180,7 +180,9 @@ class FragmentChange(Participant):
         """Refuse a plan of another home, or one that does not begin a fragment that was lost or has finished."""
         name, home = self.application, self.plan.rpartition("@")[2]
         if known is not None and known.home not in (home, work.former):
-            raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}")
+            adopted = known.home == self._here.name
+            cure = f"; `exop remove {name} --on {known.home}` removes what still runs there" if adopted else ""
+            raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}{cure}")
         if deployed is None and known is None and not work.begins:
             raise PlanError(lost_fragment(name, self._here.name))
         if deployed is not None and deployed.finished.is_set() and not work.begins:

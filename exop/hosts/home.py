@@ -282,6 +282,9 @@ class Home:
                     answers[host] = here(application)
                 else:
                     answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
+                    home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
+                    if home != self.name:
+                        answers[host] = {"state": "adopted", "problem": adopted(application, home, self.name)}
             except UnknownName:
                 answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
             except ExopError as problem:
@@ -384,6 +387,14 @@ class Home:
             except KeyboardInterrupt:
                 self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
         return outcome.result()
+
+
+def adopted(application: str, home: str, former: str) -> str:
+    """Say that another platform has become the home of an application, and what helps."""
+    return (
+        f"{home} has adopted {application}, and leads it; what still runs on {former} is not connected with it: "
+        f"`exop remove {application} --on {former}` removes that, and that alone"
+    )
 
 
 def no_status(application: str) -> dict[str, Any]:

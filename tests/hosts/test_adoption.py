@@ -84,6 +84,16 @@ def test_the_former_home_returns(monkeypatch: pytest.MonkeyPatch):
             a.apply(whole.replace("check", check_too), timeout=PATIENCE)
         at_rest(b, c)
         goes_on(c)
+        told = a.status("app")
+        assert told["state"] == "adopted"
+        assert "`exop remove app --on a`" in told["hosts"]["c"]["problem"]
+        with pytest.raises(PlanError, match="the home of app is 'a', not 'b'; `exop remove app --on a` removes"):
+            b.apply(b.mesh("app").move("collect", to="a"), timeout=PATIENCE)
+        assert a.remove("app", timeout=PATIENCE)
+        assert a.applications() == []
+        goes_on(c)
+        b.apply(b.mesh("app").move("collect", to="a"), timeout=PATIENCE)
+        goes_on(c)
 
 
 def test_an_adoption_needs_all_other_hosts():

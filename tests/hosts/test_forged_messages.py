@@ -31,7 +31,6 @@ FORGED: dict[str, Message | Notice] = {
     "a plan of another home": Propose("1@a", "c", b"", {}, ("b",), 1.0, 1.0),
     "a step of the plan of another home": Proceed("1@a", "c", "commit"),
     "the report of another host": Report("a", gone=True),
-    "a removal by another home": Remove("c", 1.0),
     "a removal in the name of the home": Remove("a", 1.0),
     "the end by another home": Finish("c"),
 }
