@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exop import Application, InputPort, Punctuation, Slet, input_port, slet
-from exop.errors import PlanError
+from exop.errors import LifecycleError, PlanError
 from exop.hosts.moves.handing import Handing
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
@@ -313,3 +313,45 @@ def test_acknowledgements_go_on_after_an_aborted_move_that_has_read_some_events(
         known = outbox._done
         eventually(lambda: outbox._done > known + 100, "acknowledgements")
         whole([*there.seen])
+
+
+def test_a_stream_that_comes_back_to_its_host_goes_behind_what_has_come_of_it_over_others():
+    """Of a suspended slet: the later items wait in front of the slet before it, in the same driver."""
+    bad, seen = [True], list[int]()
+
+    class Ends(Slet):
+        @input_port
+        def left(self, x: int) -> None:
+            """Write down."""
+            seen.append(x)
+
+        @input_port
+        def right(self, x: int) -> None:
+            """Drop."""
+            if x == 1 and bad:
+                raise ValueError("not now")
+
+    @slet
+    def passes(x: int) -> int:
+        if x == 2 and bad:
+            raise ValueError("not now")
+        return x
+
+    with hosts("h1", "h2", "h3", slets=(Ends, passes)) as there:
+        app = Application(APP)
+        items = app.add("numbers", count_to, to=30, out=app.channel("items", host="h1"))
+        way = app.on("h2").add("passes", passes, x=items, out=app.channel("way", "log", host="h1"))
+        app.add("ends", Ends, left=way, right=items)
+        there.home.apply(app.build())
+        suspended(there.home, APP, "ends")
+        suspended(there.platforms["h2"], APP, "passes")
+        eventually(lambda: there.component("h1", "numbers").has_ended, "all waits")
+        there.move("h2", "ends")
+        there.move("h3", "way")
+        there.move("h2", "way")
+        bad.clear()
+        for name in ("passes", "ends"):
+            with suppress(LifecycleError):  # it may have gone on by itself after the move
+                there.home.resume(APP, name)
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end")
+        whole(seen, 30)

@@ -142,11 +142,16 @@ class Inlets:
             for item in found:
                 self._inlet(driver, item).items.append(replace(item, stamp=next(self._behind)))
 
-    def post_in_order(self, depth: Callable[[str], float], work: Iterable[InFlight]) -> None:
-        """Post items behind those that wait at the same endpoints or farther downstream, before all later ones."""
+    def post_in_order(
+        self, depth: Callable[[str], float], work: Iterable[InFlight], drivers: Iterable[Driver] = ()
+    ) -> None:
+        """Post items behind those that wait at the same endpoints or farther downstream, before all later ones.
+
+        The items of *drivers*, which are parked, are put in order in any case.
+        """
         found = [*work]
         self.post(found)
-        for runner in {self.runner(one.entry.endpoint) for one in found}:
+        for runner in {*drivers, *(self.runner(one.entry.endpoint) for one in found)}:
             if runner is not None:
                 self.put_in_order(depth, runner)
 

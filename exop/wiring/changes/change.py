@@ -320,7 +320,9 @@ class Change:
         come = self._from_other_hosts()
         self._complete({*self.pause.drivers, *began})
         self._forward_unsent()
-        self.deployment.inlets.post_in_order(self.wiring.current(self.deployment).depth, come)
+        # An endpoint may have become part of a stream on this host that came to it over other hosts before.
+        again = self.deployment.drivers() if self.parks_all else ()
+        self.deployment.inlets.post_in_order(self.wiring.current(self.deployment).depth, come, again)
         self.deployment.leaving = []
 
     def _from_other_hosts(self) -> list[InFlight]:
@@ -350,7 +352,8 @@ class Change:
         for node, old in self.old.items():
             if node not in self.departing:
                 add(peek_unsent(old, self.successors.made.get(node)))
-        for runner in add(self._from_other_hosts()):  # as `Inlets.post_in_order` inserts them
+        come = add(self._from_other_hosts())
+        for runner in found if self.parks_all else come:  # as `Inlets.post_in_order` inserts them
             found[runner].sort(key=lambda work: depth(work[0]), reverse=True)
         return [*chain(*found.values())]
 
