@@ -11,7 +11,31 @@ from pathlib import Path
 import pytest
 
 from exop.bundle.modules import Namespace, load, unload
+from exop.errors import NotStorable
+from exop.model.values.classes import name_of
+from exop.model.values.encoding import decode, encode
 from tests.bundle.folders import write
+
+#: Classes of values at the top of a module, within another class, and where no other process finds them.
+CLASSES = """
+from dataclasses import dataclass
+from enum import Enum
+
+@dataclass
+class Number:
+    value: int
+
+    class Kind(Enum):
+        ODD = 1
+
+def hidden():
+    @dataclass
+    class Hidden:
+        value: int
+    return Hidden
+
+Hidden = hidden()
+"""
 
 
 @pytest.fixture
@@ -62,3 +86,19 @@ def test_files_beside_the_modules_are_found(loaded: list[Namespace], tmp_path: P
     package = importlib.import_module(made.name)
     assert (Path(str(package.__file__)).parent / "tariff.csv").read_text() == "1,2\n"
     assert importlib.resources.files(made.name).joinpath("tariff.csv").read_text() == "1,2\n"
+
+
+def test_values_of_an_unloaded_module_keep_their_names(loaded: list[Namespace], tmp_path: Path):
+    """They are stored while it is not loaded, and read as those of its next load; others are refused as before."""
+    made = [namespace(tmp_path, {"values.py": CLASSES}) for _ in range(2)]
+    load(made[0], "a")
+    before = importlib.import_module(f"{made[0].name}.values")
+    unload(made[0])
+    data = encode([before.Number(1), before.Number.Kind.ODD])
+    loaded.append(load(made[1], "a"))
+    after = importlib.import_module(f"{made[1].name}.values")
+    assert after.Number is not before.Number
+    for stored in (data, encode([before.Number(1), before.Number.Kind.ODD])):
+        assert decode(stored) == [after.Number(1), after.Number.Kind.ODD]
+    with pytest.raises(NotStorable, match="under its own name"):
+        name_of(before.Hidden)

@@ -20,6 +20,7 @@ from decimal import Decimal
 from functools import lru_cache
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, Final
+from weakref import WeakSet
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.items import Batch, EndOfStream, Punctuation
@@ -232,6 +233,9 @@ def _same(old: Collection[Any], new: Collection[Any]) -> bool:
 
 
 _names: Final[dict[Any, str]] = {}
+#: The classes of unloaded modules of bundles. Values of them may be left at another platform of the process, which
+#: runs no slet of the bundle; the next load of the same version makes other classes.
+_unloaded: Final[WeakSet[type]] = WeakSet()
 #: Seconds to wait for the import of a module by another thread.
 _IMPORTING: Final = 10.0
 #: Letters of the longest name that is looked up.
@@ -249,7 +253,7 @@ def name_of(kind: Any) -> str:
     found: Any = sys.modules.get(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)
-    if found is not kind:
+    if found is not kind and kind not in _unloaded:
         problem = f"{module} does not have it under the name {qualified}"
         raise NotStorable(value=qualified, problem=problem, cure="define it at the top of a module, under its own name")
     return _names.setdefault(kind, f"{module}:{qualified}")
@@ -285,6 +289,15 @@ def _imported_meanwhile(module: str) -> bool:
         waited = True
         time.sleep(0.005)
     return waited
+
+
+def note_unloaded(module: str, attributes: Mapping[str, Any], within: str = "") -> None:
+    """Keep the names of the classes of a module, and of those within them, although the module is unloaded."""
+    for name, kind in list(attributes.items()):
+        is_class = issubclass(type(kind), type) and type(kind).__hash__ is not None
+        if is_class and (kind.__module__, kind.__qualname__) == (module, within + name):
+            _unloaded.add(kind)
+            note_unloaded(module, vars(kind), f"{within}{name}.")
 
 
 def forget() -> None:
