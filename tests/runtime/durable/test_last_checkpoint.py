@@ -16,7 +16,7 @@ from exop.hooks import Plugins
 from exop.report import run_report
 from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.durable.store import Checkpoints
-from tests.rig import eventually
+from tests.rig import PATIENCE, eventually
 
 LAST = 50
 
@@ -93,6 +93,7 @@ def test_one_failure_is_not_yet_a_trouble_of_health(tmp_path, opened):
         eventually(lambda: platform.status("app")["state"] == "finished", "the end")
         platform.wait("app", timeout=20)
         taker = platform._applications.checkpoints.takers["app"]
+        taker._thread.join(PATIENCE)  # it takes one at the end of the application, too
         with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
             for times in (1, 2):
                 with pytest.raises(StateError):
