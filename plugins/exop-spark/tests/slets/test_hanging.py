@@ -46,8 +46,8 @@ class World:
 @slet
 def seconds(position: Position) -> Iterator[Rows | Punctuation | None]:
     """Emit a row a second, up to the limit; end when it is negative."""
-    while position.time < abs(World.limit) or World.limit >= 0:
-        if position.time < abs(World.limit):
+    while position.time < abs(limit := World.limit) or limit >= 0:
+        if position.time < abs(limit):
             position.time += 1
             yield pa.RecordBatch.from_pydict({"time": [position.time], "value": [position.time]}, ROWS)
             yield Punctuation(position.time)
