@@ -12,15 +12,9 @@ from bench.kills import Run, killed_at_random
 from exop.runtime.log.disk import DiskLog
 from tests.recovery.stock_app import SIZE, differing
 
-POINTS = [
-    "checkpoint-captured",
-    "checkpoint-writing",
-    "checkpoint-committed",
-    "checkpoint-put-out",
-    "log-append-before",
-    "log-append-half",
-    "log-append-after",
-]
+#: Those of checkpoints and those of logs: what is passed once, and what each item passes.
+CHECKPOINTS = ("checkpoint-captured", "checkpoint-writing", "checkpoint-committed", "checkpoint-put-out")
+LOGS = ("log-append-before", "log-append-half", "log-append-after")
 
 
 @pytest.fixture
@@ -45,10 +39,12 @@ def test_killed_at_random(run):
     assert differing(run.folder) == {}
 
 
-@pytest.mark.parametrize("name", POINTS)
-def test_killed_at_a_failpoint(run, name):
-    """Early, and in the middle of the stream, in two lives one after the other."""
-    assert run.live(failpoint=f"{name}:1")
-    if run.live(failpoint=f"{name}:{900 if name.startswith('log') else 3}"):  # it may have finished before
-        run.live()
+@pytest.mark.parametrize(("names", "later"), [(CHECKPOINTS, 2), (LOGS, 300)], ids=["checkpoints", "logs"])
+def test_killed_at_each_failpoint(run, names, later):
+    """At once, and in the middle of the stream: one life after the other goes on from the last."""
+    for name in names:
+        assert run.live(failpoint=f"{name}:1"), f"{name} was not passed"
+    for name in names:  # it may have finished before
+        run.live(failpoint=f"{name}:{later}")
+    run.live()
     assert differing(run.folder) == {}
