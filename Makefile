@@ -36,7 +36,7 @@ test: $(READY)   ## style, types, import rules and the tests, in three processes
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -m 'not edges' -n 3 --dist loadfile --no-loadscope-reorder
 
-test-edges: $(READY) ## the tests that start servers, or more Java than one Spark session, or build the site (2 minutes)
+test-edges: $(READY) ## the tests that start servers, or more Java than one Spark session, send long streams through Spark, or build the site (4 minutes)
 	$(BIN)/python -m pytest -m edges
 
 test-all: test test-edges ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)

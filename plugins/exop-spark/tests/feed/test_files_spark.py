@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
+import pytest
 from exop_spark import EventTime, Input, query
 
 from exop import Application, Memento, Platform, Punctuation, hookimpl, slet
@@ -89,6 +90,7 @@ def at_rest(slet: Any, stage: Path) -> bool:
     return arrived and begun <= over and not [*stage.rglob("*.pending")]
 
 
+@pytest.mark.edges
 def test_rows_between_two_queries_stay_in_files_and_each_counts_once_after_a_kill(spark, tmp_path):
     """The second query has sent a batch that Spark has not committed; it is replaced after the restart."""
     World.limit, World.over = 2, False

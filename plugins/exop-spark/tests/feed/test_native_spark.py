@@ -159,6 +159,7 @@ class Offered:
         return [windows, passes, note, grouped, copies]
 
 
+@pytest.mark.edges
 def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, tmp_path, monkeypatch):
     """One with state and two inputs by another one, which has caught up; one by a slet that gets what is left."""
     followed, take_over = [], Following.take_over

@@ -144,6 +144,7 @@ def test_by_a_native_twin_and_back_while_the_stream_runs():
     assert WORLD.seen == doubled(len(WORLD.seen) // 2)
 
 
+@pytest.mark.edges
 def test_windows_go_on_in_a_query_with_another_setting_and_another_text(monkeypatch):
     """The successor has caught up beside the query, idle and under load, with a copy of its checkpoint; it is warm."""
     followed, warmed, take_over = [], [], Following.take_over
@@ -208,6 +209,7 @@ def test_groups_without_event_time_are_not_lost():
     assert dict(WORLD.seen) == {0: 12, 1: 38}
 
 
+@pytest.mark.edges
 def test_windows_are_computed_again_from_the_log_where_the_state_does_not_cross():
     """To a query on Spark, from there to another engine, and to an aggregate with one value more; each window once."""
     columns = {"columns": "time int, value int"}
