@@ -97,7 +97,7 @@ class Inbox(Connector, QueueChannel):
             self._read, self._made = reader.read_each, lambda: reader.made
             frames = self._since_parked() or []
             for _ in range(sum(entries for _, _, entries in frames)):
-                self.entries.pop()
+                self._removed(self.entries.pop())
             frames[:] = [(frame, events, self._append(frame, events)) for frame, events, _ in frames]
 
     def bound_back(self) -> Callable[[], None]:

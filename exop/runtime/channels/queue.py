@@ -457,10 +457,16 @@ class QueueChannel(Buffered):
         cleared = 0
         with suppress(IndexError):
             while True:
-                size = count_items(*unpacked(self.entries.popleft()))
-                self._lighten(max(size, 1) - 1)
-                cleared += size
+                cleared += self._removed(self.entries.popleft())
         return cleared
+
+    def _removed(self, entry: Any) -> int:
+        """Count an entry that was removed, and not delivered, no longer; return the number of its items."""
+        method, payload = unpacked(entry)
+        size = count_items(method, payload)
+        if method == "push_batch":
+            self._lighten(size - 1)
+        return size
 
     def _put(self, add: Callable[[Iterable[Any]], None], entries: Iterable[Waiting]) -> None:
         add(map(self._packed, entries))
