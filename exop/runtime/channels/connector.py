@@ -96,6 +96,7 @@ class Connector(Buffered):
     def _become(self, fresh: Connector, names: Sequence[str]) -> Callable[[], None]:
         """Take the limits of *fresh*, and its attributes of these names; return the function that undoes it."""
         names = ("ack", "mode", "capacity", *names)
+        self.detach()  # the wire changes these attributes until then
         before, after = ({name: getattr(one, name) for name in names} for one in (self, fresh))
 
         def take(values: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ LARGEST: Final = 32 * 2**20
 #: The attributes of an inbox that belong to its epoch.
 _EVENTS: Final = (
     *("epoch", "incarnation", "state", "_reason", "_next", "_done", "_captured", "_stable", "_granted", "_bytes"),
-    *("_sizes", "_reported", "_over", "_undecoded", "_extra", "_read_out"),
+    *("_sizes", "_reported", "_over", "_undecoded", "_undecided", "_extra", "_read_out"),
 )
 
 
@@ -71,11 +71,13 @@ class Inbox(Connector, QueueChannel):
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
-        if settings["epoch"] == self.epoch:
-            return self._become(Inbox(self.name, **settings), ())
+        fresh = Inbox(self.name, **settings)
+        if fresh.epoch == self.epoch:
+            return self._become(fresh, ())
+        self.detach()  # nothing more arrives
         waiting = [*self.entries]  # the worker keeps the object
-        back = self._become(Inbox(self.name, **settings), _EVENTS)
         self.entries.clear()
+        back = self._become(fresh, _EVENTS)
 
         def undo() -> None:
             self.entries.extend(waiting)

@@ -411,6 +411,8 @@ class Outbox(Connector):
                     ((method, payload),) = read(Frame(0, event.events, event.form, body_of([event])))
                     if method != "control":
                         events[place] = event_of(method, replace(payload), event.at)
+                        self._grow([event], -1)
+                        self._grow([events[place]])
 
     def capture(self) -> Mapping[str, Any]:
         """Return the stored events, as they were encoded, and their numbers."""

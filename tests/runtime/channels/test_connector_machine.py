@@ -148,11 +148,13 @@ class Connector(RuleBasedStateMachine):
 
     @rule()
     def send_all(self):
-        """For a while nothing fails, and the inbox receives what it has room for."""
+        """For a while nothing fails: the inbox receives what it has room for, in a change that binds it anew."""
+        self.inbox.bound_back()
         self.connect()
         self.send(1000)
         while self.frames:
             self.deliver(False)
+        self.inbox.typed([PortType()])
 
     @rule()
     def report_all(self):

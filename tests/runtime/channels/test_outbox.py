@@ -317,6 +317,32 @@ def test_a_connector_of_another_epoch_is_not_resumed(wires):
     assert not receiver.entries
 
 
+def test_a_new_epoch_that_is_undone_leaves_what_the_wire_has_done_until_then(wires, monkeypatch):
+    """Frames that have come since the cut began, and a report that is taken while the outbox detaches."""
+    sender, receiver, entry, log = pair(wires)
+    receiver.bound_back()
+    entry.push_batch([0, 1])
+    wires.pump()
+    back = receiver.reconfigure({"peer": "a", "key": receiver.key, "epoch": 1}, close=False)
+    receiver.typed([PortType()])
+    back()
+    receiver.typed([PortType()])
+    delivered(receiver, log)
+    detach = wires.a._detach
+
+    def late(there, key):
+        there[key][1].acknowledged(receiver.progress())
+        detach(there, key)
+
+    monkeypatch.setattr(wires.a, "_detach", late)
+    sender.reconfigure({"peer": "b", "key": sender.key, "epoch": 1}, close=False)()
+    entry.push(2)
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1, 2]
+    wires.pump()
+    assert (sender.depth, receiver.depth) == (0, 0)
+
+
 def test_an_item_without_a_form_as_bytes_is_refused_when_it_is_pushed(wires):
     """The producer fails at that item; nothing of a batch that contains one is stored."""
     sender = outbox(wires)
@@ -351,18 +377,20 @@ def test_a_report_that_claims_too_much_drops_nothing_that_was_not_sent(wires):
 
 
 def test_classes_change_their_version_where_they_wait(wires):
-    """An exchange reaches every item, sent or not."""
+    """An exchange reaches every item, sent or not; a large one may be small afterwards."""
     sender, receiver, entry, log = pair(wires)
-    entry.push(1)
+    entry.push("1" * 5000)
     sender.resumed(receiver.progress())
     sender.frames(100)
     entry.push_batch([2, 3])
-    sender.exchange(lambda one: [10 * each for each in one] if isinstance(one, list) else 10 * one)
+    sender.exchange(lambda one: [10 * each for each in one] if isinstance(one, list) else 10)
     assert payloads(sender) == [("push", 10), ("push_batch", [20, 30])]
     wires.lose()
     wires.heal()
     wires.pump()
     assert delivered(receiver, log) == [10, 20, 30]
+    wires.pump()
+    assert (sender.depth, sender._bytes) == (0, 0)
 
 
 def test_a_separate_item_is_sent_by_its_pusher_and_others_by_the_sender_thread(wires, monkeypatch):
