@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from exop.bundle.dev import Build, Development
 from exop.bundle.installed import Bundle, BundleContext, Installed
-from exop.bundle.manifest import Manifest, best, missing_requirements
+from exop.bundle.manifest import MANIFEST, Manifest, best, missing_requirements, wired_to
 from exop.bundle.modules import load_code, unload
-from exop.bundle.store import BundleStore, read_archive, started_bundles, stored_bundles
+from exop.bundle.store import Archive, BundleStore, checked_archive, read_archive, started_bundles, stored_bundles
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing, UnknownName
 from exop.hosts.protocol.together import change_together
 from exop.logs import logger
@@ -69,15 +69,7 @@ class Bundles:
         """Store the bundle in an archive, which is given as bytes. Errors refer to the archive by *name*."""
         archive = read_archive(data, name)
         with self._recorded("install", archive.manifest.key):
-            known = self._known.get(archive.manifest.key)
-            if known is not None and known.archive.digest != archive.digest:
-                cure = f"give this one another version, or uninstall that one: `exop bundle uninstall {known.key}`"
-                raise BundleError(bundle=known.key, problem="is installed already, with other files", cure=cure)
-            if known is None:
-                known = Bundle(archive, self._store.put(archive))
-                self._known[known.key] = known
-                self.broken.pop(known.key, None)
-            return self._facts(known)
+            return self._facts(self._install(archive))
 
     def start(self, name: str) -> Facts:
         """Start the required bundles, import the code of a bundle, and register its slets and channel kinds.
@@ -129,12 +121,14 @@ class Bundles:
     def update(self, path: str | os.PathLike[str], application: str | None = None, **bounds: Any) -> Facts:
         """Install and start a new version of a bundle, replace the other versions by the new version, and stop them.
 
-        Every component of a started version is replaced in all applications, or only in *application*, by one plan for
-        each application, on all hosts of it; either all plans are applied or none. An application that spans hosts is
+        The started bundles that import from one of these are taken along: each gets a version of the same code that
+        imports from the new one, such as `work@1.0.0+speeds.2.0.0`, unless its `requires.bundles` excludes that. Every
+        component of a replaced version is replaced in all applications, or only in *application*, by one plan for each
+        application, on all hosts of it; either all plans are applied or none. An application that spans hosts is
         replaced at its home, and in an update of its own. Returns the facts of the new version, with the `replaced`
-        nodes, the changed `settings` by node, the `stopped` versions, the nodes that run on with the old version
-        because their home is `elsewhere`, and `warnings` of sinks that refuse the new items. *bounds*: `timeout`,
-        `pause` and `stall`, as for `Plan.apply`.
+        nodes, the bundles taken `along`, the changed `settings` by node, the `stopped` versions, the nodes that run on
+        with the old version because their home is `elsewhere`, and `warnings`: of sinks that refuse the new items, and
+        of bundles that are not taken along. *bounds*: `timeout`, `pause` and `stall`, as for `Plan.apply`.
 
         Raises:
             ArchiveRefused, BundleError: as `install`; or no other version is started.
@@ -160,25 +154,53 @@ class Bundles:
             new = self._known[manifest.key]
             try:
                 self._start(new)
-                plans, elsewhere = _plans(self._context, [one.key for one in old], new.key, application, bounds)
-                warnings = [one for plan in plans for one in sinks_that_refuse(plan.after)]
+                renewed, warnings = self._take_along(dict.fromkeys([one.key for one in old], new))
+                plans, elsewhere = _plans(self._context, renewed, application, bounds)
+                warnings += [one for plan in plans for one in sinks_that_refuse(plan.after)]
                 change_together(self._context.applications, plans)
             except BaseException:
                 self._take_back(there, running)
                 raise
+            replaced_bundles = [one for one in self._known.in_order_of_use() if one.key in renewed]
             for plan in plans:
-                self._context.hosts.release(plan.after.name, [one.key for one in old])
-            unused = [one for one in old if not self.users(one)]
-            for one in unused:
-                self._withdraw(one)
+                self._context.hosts.release(plan.after.name, [one.key for one in replaced_bundles])
+            stopped = []
+            for one in replaced_bundles:
+                if not self.users(one):
+                    self._withdraw(one)
+                    stopped.append(one.key)
             self._remember()
             steps = {
                 f"{plan.after.name}.{step.node}": [*map(str, step.settings)] for plan in plans for step in plan.steps
             }
             settings = {node: changes for node, changes in steps.items() if changes}
             replaced = [f"{plan.after.name}.{step.node}" for plan in plans for step in plan.replacements]
-            facts = {"replaced": replaced, "settings": settings, "stopped": [one.key for one in unused]}
+            along = sorted({one.key for one in renewed.values()} - {new.key})
+            facts = {"replaced": replaced, "along": along, "settings": settings, "stopped": stopped}
             return self._facts(new) | facts | {"elsewhere": elsewhere, "warnings": warnings}
+
+    def _take_along(self, renewed: dict[str, Bundle]) -> tuple[dict[str, Bundle], list[str]]:
+        """Start the code of the bundles that import from *renewed* versions once more, with imports from the new ones.
+
+        Returns the new versions by the old ones, and why bundles go on with the old ones.
+        """
+        left = []
+        for one in reversed(self._known.in_order_of_use()):
+            others = [renewed[wire].manifest for wire in one.wires if wire in renewed]
+            refusing = [
+                str(needed)
+                for needed in one.manifest.bundles
+                if any(needed.name == other.name and best(needed, [other]) is None for other in others)
+            ]
+            if refusing:
+                left.append(f"{one.key} goes on with the old version: it requires {', '.join(refusing)}")
+            elif others:
+                text = wired_to(one.archive.files[MANIFEST].decode(), one.manifest, others)
+                renewed[one.key] = self._install(
+                    checked_archive({**one.archive.files, MANIFEST: text.encode()}, one.key)
+                )
+                self._start(renewed[one.key])
+        return renewed, left
 
     def _take_back(self, there: Collection[str], running: Collection[str]) -> None:
         """Stop and remove the bundles that were not started, or not installed, when an update began."""
@@ -247,6 +269,18 @@ class Bundles:
         with self._lock, history.recorded(PLATFORM, f"{verb} bundle", new=True, node=bundle):
             yield
 
+    def _install(self, archive: Archive) -> Bundle:
+        """Store a bundle that is not installed."""
+        known = self._known.get(archive.manifest.key)
+        if known is not None and known.archive.digest != archive.digest:
+            cure = f"give this one another version, or uninstall that one: `exop bundle uninstall {known.key}`"
+            raise BundleError(bundle=known.key, problem="is installed already, with other files", cure=cure)
+        if known is None:
+            known = Bundle(archive, self._store.put(archive))
+            self._known[known.key] = known
+            self.broken.pop(known.key, None)
+        return known
+
     def _find(self, name: str, *, started: bool = False, sole: bool = False) -> Bundle:
         """The bundle called *name*: a version of it, or the highest one (of the started ones, if *started*)."""
         if name in self._known:
@@ -293,7 +327,7 @@ class Bundles:
             running = [other.manifest for other in self._known.started()]
             preferred = ([other for other in known if other.key in wanted], running, known)
             found = {}
-            for needed in manifest.bundles:  # from the wanted ones, else from started ones, else the highest version
+            for needed in manifest.needed:  # from the wanted ones, else from started ones, else the highest version
                 found[needed.name] = next(filter(None, (best(needed, there) for there in preferred)))
             for other in found.values():
                 self._start(self._known[other.key], (), (*above, manifest.key))
@@ -348,26 +382,28 @@ class Bundles:
 
 
 def _plans(
-    context: BundleContext, old: Collection[str], new: str, only: str | None, bounds: Mapping[str, Any]
+    context: BundleContext, renewed: Mapping[str, Bundle], only: str | None, bounds: Mapping[str, Any]
 ) -> tuple[list[Plan], dict[str, str]]:
-    """Plan to replace every component of the bundles *old* by the slet of the same name of *new*.
+    """Plan to replace every component of bundles that are *renewed* by the slet of the same name of the new version.
 
     Returns a plan for each application, or for *only* one of them, which are all to be made, or none; and the nodes
     that other platforms replace, each with the home of its application. Applications that have finished stay as they
     are. *bounds*: as for `Plan.apply`.
     """
-    offered = {spec.name: spec for spec in context.slets_of(new).values()}
+    bundle = next(iter(renewed.values())).key
     plans, elsewhere = list[Plan](), dict[str, str]()
     if only is not None:
         context.hosts.mesh(only)  # raises `UnknownName`
     for mesh, home in context.hosts.running():
-        nodes = [node for node in mesh.nodes.values() if node.slet.plugin in old]
+        nodes = [node for node in mesh.nodes.values() if node.slet.plugin in renewed]
         if not nodes or only not in (None, mesh.name):
             continue
         if home != context.name:
             elsewhere |= {f"{mesh.name}.{node.name}": home for node in nodes}
             continue
         for node in nodes:
+            new = renewed[str(node.slet.plugin)].key
+            offered = {spec.name: spec for spec in context.slets_of(new).values()}
             if node.slet.name not in offered:
                 what, there = repr(node.slet.name), f"{mesh.name}.{node.name}"
                 cure = f"offer it again, or replace {there} first"
@@ -377,12 +413,12 @@ def _plans(
     if elsewhere and not plans:
         homes = ", ".join(f"`--on {home}`" for home in dict.fromkeys(elsewhere.values()))
         problem = f"would replace only {', '.join(elsewhere)}, of applications that other platforms lead"
-        raise BundleError(bundle=new, problem=problem, cure=f"give the command to their homes: {homes}")
+        raise BundleError(bundle=bundle, problem=problem, cure=f"give the command to their homes: {homes}")
     if len(plans) > 1 and (wide := [plan.after.name for plan in plans if context.hosts.spans(plan.after)]):
         names = ", ".join(plan.after.name for plan in plans)
         problem = (
             f"cannot replace the slets of {names} in one step: {', '.join(wide)} runs on several hosts, or has done so"
         )
         first = " and ".join(f"`exop bundle update FILE --application {name}`" for name in wide)
-        raise BundleError(bundle=new, problem=problem, cure=f"update that alone before all others: {first}")
+        raise BundleError(bundle=bundle, problem=problem, cure=f"update that alone before all others: {first}")
     return plans, elsewhere

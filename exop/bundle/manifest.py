@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ _TEXT, _TEXTS, _TABLE = "a text", "a list of texts", "a table"
 #: The keys, each with the kind of its value.
 _KEYS: Final = {
     **dict.fromkeys(("name", "version", "description"), _TEXT),
-    **dict.fromkeys(("slets", "channels", "builders", "files"), _TEXTS),
+    **dict.fromkeys(("slets", "channels", "builders", "files", "wired"), _TEXTS),
     **dict.fromkeys(("requires", "properties"), _TABLE),
 }
 _REQUIRES: Final = {"exop": _TEXT, "bundles": _TEXTS, "distributions": _TEXTS}
@@ -52,6 +53,7 @@ class Manifest:
     Attributes:
         exop: The releases of ExoP that it works with.
         bundles: Other bundles that it imports from.
+        wired: Those of them of which an update has chosen the version, which the local part of `version` names.
         distributions: Python distributions that must be installed.
         files: Patterns of the files beside its modules that belong to it.
         properties: Further properties of its services in the registry.
@@ -66,6 +68,7 @@ class Manifest:
     files: tuple[str, ...] = ()
     exop: SpecifierSet = field(default_factory=SpecifierSet)
     bundles: tuple[Requirement, ...] = ()
+    wired: tuple[Requirement, ...] = ()
     distributions: tuple[Requirement, ...] = ()
     properties: Mapping[str, Any] = field(default_factory=dict)
 
@@ -83,6 +86,12 @@ class Manifest:
     def code_package(self) -> str:
         """The full name of the package of its modules."""
         return package_name(self.package, str(self.version))
+
+    @property
+    def needed(self) -> list[Requirement]:
+        """The bundles that it requires, with the versions that an update has chosen."""
+        chosen = {one.name: one for one in self.wired}
+        return [chosen.get(one.name, one) for one in self.bundles]
 
 
 def name_from(text: str) -> str:
@@ -105,9 +114,13 @@ def read_manifest(text: str, place: str) -> Manifest:
         raise _wrong(place, f"is called {name!r}", "use small letters, digits and '-', beginning with a letter")
     requires = document.get("requires", {})
     _check(place, "key of [requires]", requires, _REQUIRES)
+    wired = tuple(_requirement(place, text) for text in document.get("wired", ()))
+    version = document["version"]
+    for one in wired:
+        version += ("." if "+" in version else "+") + re.sub("[^a-z0-9]+", ".", str(one))
     return Manifest(
         name,
-        _parsed(place, Version, document["version"], "has the version", 'write one like "1.2.0"'),
+        _parsed(place, Version, version, "has the version", 'write one like "1.2.0"'),
         document.get("description", ""),
         _offers(place, "slets", document),
         _offers(place, "channels", document),
@@ -115,9 +128,22 @@ def read_manifest(text: str, place: str) -> Manifest:
         files=tuple(_pattern(place, text) for text in document.get("files", ())),
         exop=_parsed(place, SpecifierSet, requires.get("exop", ""), "requires exop", 'write a range like ">=0.1,<1"'),
         bundles=tuple(_requirement(place, text) for text in requires.get("bundles", ())),
+        wired=wired,
         distributions=tuple(_requirement(place, text) for text in requires.get("distributions", ())),
         properties=_properties(place, document.get("properties", {})),
     )
+
+
+def wired_to(text: str, manifest: Manifest, others: Iterable[Manifest]) -> str:
+    """Return the text of a manifest for the same code that imports from these versions of required bundles.
+
+    Its first line has them; it replaces that of an earlier update.
+    """
+    chosen = {one.name: str(one) for one in manifest.wired} | {
+        one.name: f"{one.name}==={one.version}" for one in others
+    }
+    line = f"wired = {json.dumps([chosen[name] for name in sorted(chosen)])}\n"
+    return line + (text.partition("\n")[2] if manifest.wired else text)
 
 
 def missing_requirements(manifest: Manifest, known: Collection[Manifest]) -> list[str]:
@@ -136,7 +162,7 @@ def missing_requirements(manifest: Manifest, known: Collection[Manifest]) -> lis
         if not fits:
             cure = f"`pip install '{needed}'` in the platform's environment"
             found.append(f"the Python distribution {needed} ({has}{cure})")
-    for needed in manifest.bundles:
+    for needed in manifest.needed:
         if best(needed, known) is None:
             others = [str(one.version) for one in known if one.name == needed.name]
             has = f"installed: {', '.join(others)}; " if others else ""

@@ -177,6 +177,7 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
         if _finder not in sys.meta_path:
             sys.meta_path.insert(0, _finder)
         _loaded[namespace.name] = namespace
+        named.imported[namespace.name] = set(namespace.aliases.values())
         named.forget()
         return namespace
 
@@ -188,6 +189,7 @@ def unload(namespace: Namespace) -> None:
         if namespace.users > 0:
             return
         _loaded.pop(namespace.name, None)
+        named.imported.pop(namespace.name, None)
         for name in [one for one in list(sys.modules) if one == namespace.name or one.startswith(f"{namespace.name}.")]:
             # First, since other platforms store values meanwhile.
             named.note_unloaded(name, getattr(sys.modules[name], "__dict__", {}))
@@ -242,7 +244,7 @@ def load_bundle(folder: Path, plugins: Plugins) -> str:
     others = [read_archive(archive_of(one), key).manifest for key, one in plugins.folders.items() if "@" in key]
     if lacking := missing_requirements(manifest, others):
         raise RequirementMissing(bundle=manifest.key, missing=lacking)
-    code = load_code(archive, folder, filter(None, (best(needed, others) for needed in manifest.bundles)))
+    code = load_code(archive, folder, filter(None, (best(needed, others) for needed in manifest.needed)))
     weakref.finalize(plugins, unload, code.namespace)
     plugins.register(manifest.key, code)
     plugins.folders[manifest.key] = folder

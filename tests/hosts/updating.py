@@ -31,29 +31,48 @@ def check(item: int, last: Last, *, unit: str = "x") -> int:
     last.number = item
     return item
 """
-#: The same for items of a class of the bundle.
-RECORDS = """
-from dataclasses import dataclass
+#: The same for items of a class, which the state refers to.
+COMPARE = """
+class Last(Memento):
+    number: int = 0
+    wrong: int = 0
+    items: list[Number] = field(default_factory=list)
+
+@slet
+def check(item: Number, last: Last, *, unit: str = "x") -> Number:
+    last.items = [*last.items, item][-3:]
+    last.wrong += {*map(type, last.items)} != {Number} or item.value != last.number + 1
+    last.number = item.value
+    return item
+"""
+#: The class, a slet that makes the items, and the one that compares them.
+RECORDS = f"""
+from dataclasses import dataclass, field
 from exop import Memento, slet
 
 @dataclass
 class Number:
     value: int
 
-class Last(Memento):
-    number: int = 0
-    wrong: int = 0
-
 @slet
 def make(item: int) -> Number:
     return Number(item)
-
-@slet
-def check(item: Number, last: Last, *, unit: str = "x") -> Number:
-    last.wrong += type(item) is not Number or item.value != last.number + 1
-    last.number = item.value
-    return item
-"""
+{COMPARE}"""
+#: The bundle `checks`, which imports the class.
+IMPORTING = {
+    "bundle.toml": """
+name = "checks"
+version = "1.0.0"
+slets = ["slets:check"]
+[requires]
+bundles = ["marks>=1"]
+""",
+    "slets.py": f"""
+from dataclasses import field
+from exop import Memento, slet
+from marks.slets import Number
+{COMPARE}""",
+}
 #: A class that opens only where its name is not in `SHUT`.
 OPENS = """
 from exop import Memento, Slet, input_port
@@ -95,7 +114,8 @@ def marks(folder: Path, version: int, slets: str = CHECK) -> Path:
 def line(name: str, home: Platform, *, records: bool = False, **places: str) -> Mesh:
     """A durable application: numbers, and three nodes of the bundle behind each other, at home or at these places.
 
-    With *records*, the numbers are items of a class of the bundle, and pass a slet that is not of it before each node.
+    With *records*, the numbers are items of a class of the bundle, and pass a slet that is not of it before each node;
+    the second node is of the bundle, and those around it of one that imports the class.
     """
     app = Application(name, plugins=home.plugins)
     app.durable(every=0.2)
@@ -103,7 +123,8 @@ def line(name: str, home: Platform, *, records: bool = False, **places: str) -> 
     if records:
         before = app.add("make", "marks@1.0.0:make", item=before)
     for node in NODES:
-        for name, slet in ((f"to_{node}", "stock:pass_on"), (node, "marks@1.0.0:check"))[not records :]:
+        checks = "checks" if records and node != "second" else "marks"
+        for name, slet in ((f"to_{node}", "stock:pass_on"), (node, f"{checks}@1.0.0:check"))[not records :]:
             on = app.on(places[name]) if name in places else app
             before = on.add(name, slet, item=before)
     return app.build()
@@ -119,6 +140,8 @@ class Hosts:
         for name in names:
             self.back(name)
         self.a.bundles.start(self.a.bundles.install(marks(folder, 1, slets))["bundle"])
+        if slets == RECORDS:
+            self.a.bundles.start(self.a.bundles.install(write(folder / "checks", IMPORTING))["bundle"])
 
     @property
     def a(self) -> Platform:
@@ -137,6 +160,11 @@ class Hosts:
             elif other is not one:
                 other.remoting.connect(f"inproc:{name}")
         return one
+
+    def slets_of(self, version: int) -> set[str]:
+        """The slets of the nodes when the bundle has been updated to a version."""
+        along = f"checks@1.0.0{f'+marks.{version}.0.0' if version > 1 else ''}:check"
+        return {f"marks@{version}.0.0:check", *([along] if self.slets == RECORDS else [])}
 
     def update(self, version: int, slets: str = "", **how: Any) -> dict[str, Any]:
         """Update the bundle at the home."""

@@ -13,7 +13,7 @@ from exop.model.slets.memento import Memento, upgraded
 from exop.model.slets.slet import Slet, spec_of
 from exop.model.types.description import type_of
 from exop.model.types.evolution import changes
-from exop.model.values.classes import Mover, NoVersion, name_of, new_version, same_class
+from exop.model.values.classes import Mover, NoVersion, name_of, renewed_packages, same_class
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,21 @@ def hand_over(before: Node, after: Node) -> HandOver:
     """
     given = after.memento is not None or after.rebuild is not None
     way = _lost(before, after) if after.lose_state and not given else _way(before, after)
-    package, new = new_version(before.slet.factory, after.slet.factory), after.slet.memento
+    movers, new = [*map(Mover, renewed_packages(before.slet.factory, after.slet.factory))], after.slet.memento
     rebuilt = after.rebuild is not None and after.memento is None
-    if package is None or new is None or rebuilt:
+    if not movers or new is None or rebuilt:
         return way
-    kinds = {new, before.slet.memento or new}
-    if not any(Mover(package).concerns(one.type) for kind in kinds for one in type_of(kind).fields.values()):
+    fields = [one for kind in {new, before.slet.memento or new} for one in type_of(kind).fields.values()]
+    if not any(mover.concerns(one.type) for mover in movers for one in fields):
         return way
 
     def moved(memento: Memento | None) -> Memento | None:
-        """Convert values of the old version in the state that was taken to the new version."""
+        """Convert values of the old versions in the state that was taken to the new versions."""
         taken = way.take(memento)
         try:
-            return Mover(package).move(taken) if isinstance(taken, new) else taken
+            for package in renewed_packages(before.slet.factory, after.slet.factory):
+                taken = Mover(package).move(taken) if isinstance(taken, new) else taken
+            return taken
         except (NoVersion, RecursionError) as problem:
             raise _refused(before.name, type(memento), new, str(problem)) from problem
 

@@ -90,10 +90,24 @@ def package_of(module: str) -> tuple[str, str] | None:
     return head, bundle
 
 
-def new_version(old: Any, new: Any) -> str | None:
-    """Return the package of *new*, a class or function, if it and *old* are of two versions of one bundle."""
-    before, after = package_of(old.__module__), package_of(new.__module__)
-    return after[0] if before and after and before[1] == after[1] and before != after else None
+#: The packages from which that of a loaded version of a bundle imports.
+imported: Final[dict[str, Collection[str]]] = {}
+
+
+def used_packages(code: Any) -> dict[str, str]:
+    """Return the packages of bundles that a class or function uses, by bundle: its own, and those imported there."""
+    found, left = dict[str, str](), [package_of(code.__module__)]
+    while left:
+        if (one := left.pop()) is not None and one[1] not in found:
+            found[one[1]] = one[0]
+            left += map(package_of, imported.get(one[0], ()))
+    return found
+
+
+def renewed_packages(old: Any, new: Any) -> set[str]:
+    """Return the packages that *new* uses, a class or function, and of which *old* uses another version."""
+    before = used_packages(old)
+    return {package for bundle, package in used_packages(new).items() if before.get(bundle, package) != package}
 
 
 def same_class(old: type, new: type) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from exop.errors import PlanError
 from exop.logs import logger
-from exop.model.values.classes import new_version
+from exop.model.values.classes import renewed_packages
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.component import Component
@@ -275,7 +275,7 @@ class Change:
         new, gone = self.successors.channels, [spec.name for spec in changes.channels_removed]
         graph = self.wiring.current(self.deployment).graph.patched(placed, new.values(), gone)
         channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
-        renewed = [new for old, new in changes.changed if new_version(old.slet.factory, new.slet.factory)]
+        renewed = [new for old, new in changes.changed if renewed_packages(old.slet.factory, new.slet.factory)]
         for node in (*renewed, *changes.retyped):  # no producer pushes into a channel whose contents the cut moves
             channels.update(node.inputs().values())
         channels.update(*(rebuild.channels for rebuild in self.successors.rebuilds.values()))

@@ -19,7 +19,7 @@ from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.ports import node_at
 from exop.model.slets.relay import RELAY
 from exop.model.types.description import type_of
-from exop.model.values.classes import Mover, NoVersion, new_version, package_of
+from exop.model.values.classes import Mover, NoVersion, package_of, renewed_packages, used_packages
 from exop.model.values.columns import is_columns
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.table import LatchChannel
@@ -380,7 +380,7 @@ def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver
         if step.before is None or step.after is None:
             continue
         old, new = step.before.slet, step.after.slet
-        if package := new_version(old.factory, new.factory):
+        for package in renewed_packages(old.factory, new.factory):
             nodes.setdefault(package, set()).add(step.node)
             types.setdefault(package, []).extend(port.type.item for port in (*old.inputs, *new.inputs))
     for package in nodes.keys() | passing:
@@ -401,7 +401,7 @@ def _packages(node: Node) -> set[str]:
 
 @dataclass
 class _Contents:
-    """The items on their way to *nodes*: slets of one bundle that are replaced, and *retyped* ones, which stay."""
+    """The items on their way to *nodes*: slets that use one bundle and are replaced, and *retyped* ones, which stay."""
 
     deployment: Deployment
     mesh: Mesh
@@ -412,11 +412,10 @@ class _Contents:
 
     def __post_init__(self) -> None:
         bundle = (package_of(self.mover.after) or ("", ""))[1]
-        self._channels = set[str]()  # those that have consumers of the bundle, all of which are replaced
+        self._channels = set[str]()  # those that have consumers that use the bundle, all of which are replaced
         for name in self.mesh.channels:
-            slets = [(node.name, package_of(node.slet.factory.__module__)) for node, _ in self.mesh.consumers(name)]
-            found = {consumer for consumer, package in slets if package is not None and package[1] == bundle}
-            found |= {consumer for consumer, _ in slets if consumer in self.retyped}
+            slets = [node for node, _ in self.mesh.consumers(name)]
+            found = {one.name for one in slets if one.name in self.retyped or bundle in used_packages(one.slet.factory)}
             if found and found <= set(self.nodes):
                 self._channels.add(name)
 
