@@ -154,8 +154,9 @@ class Bundles:
             new = self._known[manifest.key]
             try:
                 self._start(new)
-                renewed, warnings = self._take_along(dict.fromkeys([one.key for one in old], new))
-                plans, elsewhere = _plans(self._context, renewed, application, bounds)
+                renewed, left = self._take_along(dict.fromkeys([one.key for one in old], new))
+                plans, elsewhere = _plans(self._context, renewed, left, application, bounds)
+                warnings = [f"{key} goes on with the old version: it requires {why}" for key, why in left.items()]
                 warnings += [one for plan in plans for one in sinks_that_refuse(plan.after)]
                 change_together(self._context.applications, plans)
             except BaseException:
@@ -179,12 +180,12 @@ class Bundles:
             facts = {"replaced": replaced, "along": along, "settings": settings, "stopped": stopped}
             return self._facts(new) | facts | {"elsewhere": elsewhere, "warnings": warnings}
 
-    def _take_along(self, renewed: dict[str, Bundle]) -> tuple[dict[str, Bundle], list[str]]:
+    def _take_along(self, renewed: dict[str, Bundle]) -> tuple[dict[str, Bundle], dict[str, str]]:
         """Start the code of the bundles that import from *renewed* versions once more, with imports from the new ones.
 
-        Returns the new versions by the old ones, and why bundles go on with the old ones.
+        Returns the new versions by the old ones; and the bundles that exclude the new ones, each with its requirement.
         """
-        left = []
+        left = dict[str, str]()
         for one in reversed(self._known.in_order_of_use()):
             others = [renewed[wire].manifest for wire in one.wires if wire in renewed]
             refusing = [
@@ -193,7 +194,7 @@ class Bundles:
                 if any(needed.name == other.name and best(needed, [other]) is None for other in others)
             ]
             if refusing:
-                left.append(f"{one.key} goes on with the old version: it requires {', '.join(refusing)}")
+                left[one.key] = ", ".join(refusing)
             elif others:
                 text = wired_to(one.archive.files[MANIFEST].decode(), one.manifest, others)
                 renewed[one.key] = self._install(
@@ -382,7 +383,11 @@ class Bundles:
 
 
 def _plans(
-    context: BundleContext, renewed: Mapping[str, Bundle], only: str | None, bounds: Mapping[str, Any]
+    context: BundleContext,
+    renewed: Mapping[str, Bundle],
+    left: Mapping[str, str],
+    only: str | None,
+    bounds: Mapping[str, Any],
 ) -> tuple[list[Plan], dict[str, str]]:
     """Plan to replace every component of bundles that are *renewed* by the slet of the same name of the new version.
 
@@ -401,6 +406,11 @@ def _plans(
         if home != context.name:
             elsewhere |= {f"{mesh.name}.{node.name}": home for node in nodes}
             continue
+        for node in mesh.nodes.values():
+            if (plugin := str(node.slet.plugin)) in left:  # it may have items of the classes of the old version
+                problem = f"requires {left[plugin]}, and {mesh.name}.{node.name}, which runs it, is not to get {bundle}"
+                cure = f"first update {plugin.partition('@')[0]} to a version whose bundle.toml permits both"
+                raise BundleError(bundle=plugin, problem=problem, cure=cure)
         for node in nodes:
             new = renewed[str(node.slet.plugin)].key
             offered = {spec.name: spec for spec in context.slets_of(new).values()}

@@ -107,8 +107,6 @@ class _Comparison:
         if not related:
             return here
         compared = self._rows(source, target, here.path) if source.kind == "record" else None
-        if compared is None and (extra := next((one for one in source.fields if one not in target.fields), None)):
-            compared = Mismatch(source.fields[extra].type, None, f"{here.path}.{extra}".lstrip("."))
         return compared or self._parts(source, target, here)
 
     def _rows(self, source: Type, target: Type, path: str) -> Mismatch | None:

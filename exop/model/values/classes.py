@@ -37,7 +37,7 @@ def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> An
     new, known = _layout(kind)
     if not fields.keys() <= known.keys():
         unknown = ", ".join(str(name) for name in fields if name not in known)
-        problem = f"{kind.__qualname__} has no field {unknown}"[:300] + f"; it has {', '.join(known)}"
+        problem = f"{shown(_full_name(kind))} has no field {unknown}"[:300] + f"; it has {', '.join(known)}"
         cure = "use the code that wrote it"
         raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
     if new is tuple.__new__:
@@ -112,14 +112,24 @@ def renewed_packages(old: Any, new: Any) -> set[str]:
 
 def same_class(old: type, new: type) -> bool:
     """Whether two classes are versions of one class of a bundle."""
-    names = {unversioned(f"{one.__module__}:{one.__qualname__}") for one in (old, new)}
+    names = {unversioned(_full_name(one)) for one in (old, new)}
     return len(names) == 1 and None not in (package_of(old.__module__), package_of(new.__module__))
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def unversioned(name: str) -> str:
     """The name of a class, `module:Qualified.Name`, without the version of its bundle."""
     found = package_of(name.partition(":")[0])
     return name if found is None else name.replace(found[0], found[1], 1)
+
+
+def shown(name: str, plain: str = "") -> str:
+    """The name of a class in errors: that of a class of a bundle with its version, else *plain* or its own name."""
+    module, _, qualified = name.partition(":")
+    return f"{module.removeprefix(f'{ROOT}.')}.{qualified}" if package_of(module) else plain or qualified
 
 
 def find_version(name: str) -> str | None:
@@ -353,7 +363,7 @@ class Declared:
         """Return the class, or the declared one of another version of its bundle: in an update, items of both come."""
         if kind in self._reached or package_of(kind.__module__) is None:
             return kind
-        name, *known = (unversioned(f"{one.__module__}:{one.__qualname__}") for one in (kind, *self._reached))
+        name, *known = (unversioned(_full_name(one)) for one in (kind, *self._reached))
         found = next((one for one, other in zip(self._reached, known, strict=True) if other == name), None)
         if found is None and name in self._described:  # as at a host where no slet of the bundle takes the items
             with suppress(StoredStateError):
@@ -366,7 +376,7 @@ class Declared:
         near = self._package and f"{kind.__module__}.".startswith(f"{self._package}.")
         if near or not self._reached.isdisjoint(kind.__mro__):
             return True
-        names = (unversioned(f"{one.__module__}:{one.__qualname__}") for one in kind.__mro__)
+        names = (unversioned(_full_name(one)) for one in kind.__mro__)
         return bool(self._described) and not self._described.keys().isdisjoint(names)
 
 
