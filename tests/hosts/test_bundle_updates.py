@@ -13,7 +13,7 @@ import pytest
 from exop.cli.commands.state import state_check
 from exop.errors import BundleError, BundleInUse, PlanError, StateError
 from tests.hosts.hosts_rig import PlanTime
-from tests.hosts.updating import CHECK, OPENS, SHUT, Hosts, line, marks
+from tests.hosts.updating import CHECK, OPENS, RECORDS, SHUT, Hosts, line, marks
 from tests.rig import eventually
 
 ONE, TWO = {"marks@1.0.0:check"}, {"marks@2.0.0:check"}
@@ -47,6 +47,24 @@ def test_an_update_reaches_every_host(there: Hosts, places: str):
     assert there.agrees() == ONE
     steps = [step for one in there.a.history("app") for step in one.get("steps", ()) if step.startswith("replace")]
     assert len(steps) == 6
+
+
+def test_what_imports_from_it_is_taken_along_on_every_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also on a host that runs no slet of the bundle: its slets import the class of the items, which gets a field."""
+    with ExitStack() as stack:
+        there = Hosts(tmp_path, stack, monkeypatch, slets=RECORDS)
+        there.a.apply(line("app", there.a, records=True, first="b", third="b"))
+        assert there.agrees() == there.slets_of(1)
+        for version in (2, 3):
+            facts = there.update(version)
+            assert facts["replaced"] == ["app.first", "app.make", "app.second", "app.third"]
+            assert there.agrees() == there.slets_of(version)
+            names = [f"checks@1.0.0+marks.{version}.0.0", f"marks@{version}.0.0"]
+            assert there.started() == {"a": names, "b": names}
+        for name in "ba":
+            there.all[name].close()
+            there.back(name)
+        assert there.agrees() == there.slets_of(3)
 
 
 def test_the_home_needs_the_bundle_of_every_host(there: Hosts):

@@ -267,7 +267,8 @@ def discard(
     deployment: Deployment, manager: ComponentManager, component: Component, closing: UserCall[None] | None = None
 ) -> None:
     """Close a component that is no longer used, unless *closing* has begun that; unregister it even if that fails."""
-    if component.node.slet == RELAY and (dead := component.trouble.dead):  # its user has not removed it
+    ends = component.node.slet == RELAY and component.node.name not in deployment.mesh.nodes  # no user removes it
+    if ends and (dead := component.trouble.dead):
         facts = {"node": component.name, "items": len(dead), "first": dead[0].summary()["item"]}
         logger("exop.wiring").error("a connector ends, and what it has set aside is dropped", **facts)
     try:
