@@ -156,7 +156,9 @@ class Bundles:
                 self._start(new)
                 renewed, left = self._take_along(dict.fromkeys([one.key for one in old], new))
                 plans, elsewhere = _plans(self._context, renewed, left, application, bounds)
-                warnings = [f"{key} goes on with the old version: it requires {why}" for key, why in left.items()]
+                warnings = [
+                    f"warning: {key} goes on with the old version: it requires {why}" for key, why in left.items()
+                ]
                 warnings += [one for plan in plans for one in sinks_that_refuse(plan.after)]
                 change_together(self._context.applications, plans)
             except BaseException:

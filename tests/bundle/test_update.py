@@ -495,7 +495,7 @@ def test_what_excludes_the_new_version_stays_with_the_old(platform: Platform, tm
     platform.bundles.start("jams@1.0")
     facts = platform.bundles.update(itemized(tmp_path, "2.1.0", ITEMS))
     assert facts["along"] == ["jams@1.1+speeds.2.1.0"]
-    assert facts["warnings"] == ["jams@1.0 goes on with the old version: it requires speeds<2"]
+    assert facts["warnings"] == ["warning: jams@1.0 goes on with the old version: it requires speeds<2"]
 
 
 def test_a_durable_application_goes_on_with_the_new_version(tmp_path: Path):

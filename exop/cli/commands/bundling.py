@@ -72,8 +72,9 @@ def bundle_update(
 ) -> int:
     """Replace the started version of a bundle by a new one, in all applications, while the streams run.
 
-    The command replaces all components of the bundle, which retain their states; if one cannot be replaced, it replaces
-    none. Then it stops the old version, which remains installed. An application that runs on several hosts is updated
+    The command replaces all components of the bundle, and of the bundles that import from it, which get versions of the
+    same code that import from the new one. All retain their states; if one cannot be replaced, none is. Then the command
+    stops the old versions, which remain installed. An application that runs on several hosts is updated
     on all of them, by a command to its home; if other applications use the bundle, too, each of those that run on
     several hosts is updated by a command of its own, with --application.
 
@@ -87,6 +88,7 @@ def bundle_update(
         facts = platform.bundles.update(path, application, **bounds.limits())
     replaced = ", ".join(facts["replaced"]) or "no node runs a slet of it"
     lines = [f"{facts['bundle']}: {facts['state']}; replaced: {replaced}"]
+    lines += [f"with it, since they import from it: {', '.join(facts['along'])}"] if facts["along"] else []
     lines += [f"{node}: {'; '.join(changes)}" for node, changes in facts["settings"].items()]
     lines += [f"stopped: {', '.join(facts['stopped'])}"] if facts["stopped"] else []
     lines += [f"not replaced: {node}, whose home is {home}" for node, home in facts["elsewhere"].items()]

@@ -2,11 +2,13 @@
 
 import enum
 import io
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +20,8 @@ from hypothesis import strategies as st
 
 from exop import Application, Batch, EndOfStream, Punctuation, slet
 from exop.errors import MeshError, NotStorable, StoredStateError
-from exop.model.values.classes import Declared
+from exop.model.slets.ports import PortType
+from exop.model.values.classes import Declared, forget, package_name
 from exop.runtime.channels.frame_body import ARROW, BodyReader, body_of, control_event, event_of, item_event
 from exop.runtime.channels.wire import COLUMNS, CONTROL, ITEMS, LIST, Frame
 from tests.rig import collector
@@ -217,6 +220,27 @@ def test_rows_with_other_fields_are_refused():
     body = b"".join(bytes(part) for part in body_of([item_event(Report(1, 2.0))])).replace(b"speed", b"spead")
     with pytest.raises(StoredStateError, match="Report has no field spead"):
         BodyReader(DECLARED).read(Frame(0, 1, ITEMS, [body]))
+
+
+def test_versions_of_one_class_are_told_apart(monkeypatch):
+    """Items of one version where the other one, of other fields, is expected."""
+    kinds = []
+    for number, more in ((1, ""), (2, "    lane: int = 0\n")):
+        package = package_name("speeds", f"{number}.0.0")
+        for name in (package, f"{package}.slets"):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        there = sys.modules[f"{package}.slets"]
+        source = f"from dataclasses import dataclass\n@dataclass\nclass Report:\n    car: int\n    speed: int\n{more}"
+        exec(source, vars(there))
+        kinds.append(there.Report)
+    old, new = kinds
+    told = "is speeds_v1_0_0.slets.Report, and speeds_v2_0_0.slets.Report is expected"
+    lacks = "is speeds_v2_0_0.slets.Report, whose field 'lane' speeds_v1_0_0.slets.Report lacks"
+    for item, wanted, problem in ((old(1, 2), new, told), (new(1, 2), old, lacks)):
+        frame = Frame(0, 1, ITEMS, [b"".join(map(bytes, body_of([item_event(item)])))])
+        with pytest.raises(StoredStateError, match=problem):
+            BodyReader(Declared(old), [PortType(wanted)]).read(frame)
+    forget()
 
 
 @pytest.mark.parametrize(
