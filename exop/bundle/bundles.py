@@ -202,7 +202,12 @@ class Bundles:
                 renewed[one.key] = self._install(
                     checked_archive({**one.archive.files, MANIFEST: text.encode()}, one.key)
                 )
-                self._start(renewed[one.key])
+                try:
+                    self._start(renewed[one.key])
+                except BundleError as error:
+                    problem = f"cannot be imported by {one.key}: {getattr(error, 'problem', error)}"
+                    cure = f"correct it, or first update or stop {one.key}"
+                    raise BundleError(bundle=others[0].key, problem=problem, cure=cure) from error
         return renewed, left
 
     def _take_back(self, there: Collection[str], running: Collection[str]) -> None:

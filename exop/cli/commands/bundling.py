@@ -73,10 +73,10 @@ def bundle_update(
     """Replace the started version of a bundle by a new one, in all applications, while the streams run.
 
     The command replaces all components of the bundle, and of the bundles that import from it, which get versions of the
-    same code that import from the new one. All retain their states; if one cannot be replaced, none is. Then the command
-    stops the old versions, which remain installed. An application that runs on several hosts is updated
-    on all of them, by a command to its home; if other applications use the bundle, too, each of those that run on
-    several hosts is updated by a command of its own, with --application.
+    same code that import from the new one. All retain their states; if one cannot be replaced, none is. Then the
+    command stops the old versions, which remain installed. An application that runs on several hosts is updated on all
+    of them, by a command to its home; if other applications use the bundle, too, each of those that run on several
+    hosts is updated by a command of its own, with --application.
 
     Example: `exop bundle update speeds --timeout 5`
 
