@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from exop.cli.commands.state import state_check
-from exop.errors import BundleError, BundleInUse, PlanError, StateError
+from exop.errors import BundleError, BundleInUse, PlanError, StateError, WiringError
 from tests.hosts.hosts_rig import PlanTime
 from tests.hosts.updating import CHECK, OPENS, RECORDS, SHUT, Hosts, line, marks
 from tests.rig import eventually
@@ -65,6 +65,18 @@ def test_what_imports_from_it_is_taken_along_on_every_host(tmp_path: Path, monke
             there.all[name].close()
             there.back(name)
         assert there.agrees() == there.slets_of(3)
+
+
+def test_another_host_does_not_get_items_with_fields_that_its_class_lacks(tmp_path: Path, monkeypatch: Any):
+    """Here a change that replaces one slet alone: it is refused, since no item of it could be decoded there."""
+    with ExitStack() as stack:
+        there = Hosts(tmp_path, stack, monkeypatch, slets=RECORDS)
+        there.a.apply(line("app", there.a, records=True, first="b"))
+        there.a.bundles.start(there.a.bundles.install(marks(tmp_path, 2, RECORDS))["bundle"])
+        alone = there.a.mesh("app").replace("make", there.a.slets()["marks@2.0.0:make"])
+        with pytest.raises(WiringError, match=r"cannot feed first.item .* the field 'f1' \(int\) is not expected"):
+            there.a.apply(alone)
+        assert there.agrees() == there.slets_of(1)
 
 
 def test_the_home_needs_the_bundle_of_every_host(there: Hosts):

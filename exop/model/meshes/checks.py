@@ -227,7 +227,8 @@ def check_join(
             replace(pushed, origin=end).check_field(f"the channel {channel!r} ({spec.kind})", setting, name)
         for consumer, port in mesh.consumers(channel):
             new = producer in among or consumer.name in among
-            if new and (reason := join_mismatch(kind, pushed, consumer.slet.ports[port])):
+            decoded = producer in mesh.nodes and mesh.nodes[producer].host != consumer.host
+            if new and (reason := join_mismatch(kind, pushed, consumer.slet.ports[port], decoded=decoded)):
                 problem = f"{end} cannot feed {consumer.name}.{port} through {channel!r}: {reason}"
                 raise WiringError(f"{problem}; put a slet that converts between them")
 
@@ -277,12 +278,14 @@ def shared_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]]) ->
     return {port: partitions for port, partitions in found if partitions is not None}
 
 
-def join_mismatch(kind: type[KindLike], pushed: PortType, taken: PortSpec) -> str | None:
-    """Return why items *pushed* into a channel of this kind cannot enter a port, or `None`.
+def join_mismatch(kind: type[KindLike], pushed: PortType, taken: PortSpec, *, decoded: bool = False) -> str | None:
+    """Return why items *pushed* into a channel of this kind cannot enter a port, or `None`; *decoded* as `mismatch`.
 
     A port that pulls from a window reads its items, not windows.
     """
-    return mismatch(pushed if taken.pulled and kind.kind == WINDOW else kind.carries(pushed), taken.type)
+    return mismatch(
+        pushed if taken.pulled and kind.kind == WINDOW else kind.carries(pushed), taken.type, decoded=decoded
+    )
 
 
 def successors(mesh: Mesh, follow: Callable[[str], bool], nodes: Iterable[str] | None = None) -> Mapping[str, set[str]]:

@@ -235,15 +235,18 @@ def names_references(item: Any, kind: type[Reference]) -> bool:
     return any(one.cls in kind.__mro__ for one in type_of(item).members)
 
 
-def mismatch(source: PortType, target: PortType) -> str | None:
-    """Return why items of *source* cannot enter *target*, with the field in which they differ, or `None`."""
+def mismatch(source: PortType, target: PortType, *, decoded: bool = False) -> str | None:
+    """Return why items of *source* cannot enter *target*, with the field in which they differ, or `None`.
+
+    With *decoded*, they come from another host.
+    """
     if target.form != "columns" and names_references(target.item, source.reference or Reference):
         if source.reference is not None:
             return None
         if source.form == "columns":
             return "these are rows, and no references to them"
     if "columns" not in (source.form, target.form):
-        found = find_mismatch(source.items, target.items)
+        found = find_mismatch(source.items, target.items, decoded=decoded)
         return None if found is None else str(found)
     for rows in (source, target):
         if rows.form != "columns" and not all(map(_has_fields, rows.items.members)):

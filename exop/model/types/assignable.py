@@ -44,10 +44,13 @@ class Mismatch:
         return f"{place} {self.source}, expected {self.target}"
 
 
-def find_mismatch(source: Type, target: Type, path: str = "") -> Mismatch | None:
-    """Return the place at which *source* cannot stand where *target* is expected, or `None` when it can."""
+def find_mismatch(source: Type, target: Type, path: str = "", *, decoded: bool = False) -> Mismatch | None:
+    """Return the place at which *source* cannot stand where *target* is expected, or `None` when it can.
+
+    With *decoded*, values become those of *target*, which must have all fields of another version of its class.
+    """
     try:
-        return _Comparison({}).compare(source, target, path)
+        return _Comparison({}, decoded).compare(source, target, path)
     except RecursionError:
         return Mismatch(source, target, path)
 
@@ -57,6 +60,7 @@ class _Comparison:
     """Compares two types; `found` has the results, so that a pair is compared once, also where types are recursive."""
 
     found: dict[tuple[int, int], Mismatch | None]
+    decoded: bool
 
     def compare(self, source: Type, target: Type, path: str) -> Mismatch | None:
         known = source.annotation is not None and source.annotation == target.annotation
@@ -107,6 +111,8 @@ class _Comparison:
         if not related:
             return here
         compared = self._rows(source, target, here.path) if source.kind == "record" else None
+        if self.decoded and (lost := [name for name in source.fields if name not in target.fields]):
+            compared = compared or Mismatch(source.fields[lost[0]].type, None, f"{here.path}.{lost[0]}".lstrip("."))
         return compared or self._parts(source, target, here)
 
     def _rows(self, source: Type, target: Type, path: str) -> Mismatch | None:
