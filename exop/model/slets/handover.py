@@ -40,8 +40,8 @@ def hand_over(before: Node, after: Node) -> HandOver:
     could take over the old one, which the text then says. Otherwise, in this order: by reference if both have the same
     class; through `upgrade` (a class method of the new class that takes the old memento), on a copy; field by field if
     the new class has the name and all fields of the old one, and their types accept the old values. Between versions of
-    a bundle, an unchanged class is handed over field by field even if it has an `upgrade`, which is for another class;
-    values of the bundle's own classes are converted to the new version.
+    a bundle, an unchanged class is handed over field by field even if it has an `upgrade`, which is for another class.
+    Values of classes of bundles that *after* uses in another version, its own or imported ones, are converted to that.
 
     Raises:
         MementoError: the successor cannot take over the state, and `lose_state` is not set.
