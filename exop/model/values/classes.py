@@ -37,7 +37,7 @@ def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> An
     new, known = _layout(kind)
     if not fields.keys() <= known.keys():
         unknown = ", ".join(str(name) for name in fields if name not in known)
-        problem = f"{shown(_full_name(kind))} has no field {unknown}"[:300] + f"; it has {', '.join(known)}"
+        problem = f"{shown(full_name(kind))} has no field {unknown}"[:300] + f"; it has {', '.join(known)}"
         cure = "use the code that wrote it"
         raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
     if new is tuple.__new__:
@@ -112,11 +112,12 @@ def renewed_packages(old: Any, new: Any) -> set[str]:
 
 def same_class(old: type, new: type) -> bool:
     """Whether two classes are versions of one class of a bundle."""
-    names = {unversioned(_full_name(one)) for one in (old, new)}
+    names = {unversioned(full_name(one)) for one in (old, new)}
     return len(names) == 1 and None not in (package_of(old.__module__), package_of(new.__module__))
 
 
-def _full_name(kind: type) -> str:
+def full_name(kind: type) -> str:
+    """`module:Qualified.Name`, which need not lead to the class."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
@@ -363,7 +364,7 @@ class Declared:
         """Return the class, or the declared one of another version of its bundle: in an update, items of both come."""
         if kind in self._reached or package_of(kind.__module__) is None:
             return kind
-        name, *known = (unversioned(_full_name(one)) for one in (kind, *self._reached))
+        name, *known = (unversioned(full_name(one)) for one in (kind, *self._reached))
         found = next((one for one, other in zip(self._reached, known, strict=True) if other == name), None)
         if found is None and name in self._described:  # as at a host where no slet of the bundle takes the items
             with suppress(StoredStateError):
@@ -376,7 +377,7 @@ class Declared:
         near = self._package and f"{kind.__module__}.".startswith(f"{self._package}.")
         if near or not self._reached.isdisjoint(kind.__mro__):
             return True
-        names = (unversioned(_full_name(one)) for one in kind.__mro__)
+        names = (unversioned(full_name(one)) for one in kind.__mro__)
         return bool(self._described) and not self._described.keys().isdisjoint(names)
 
 

@@ -28,7 +28,7 @@ from exop.model.slets.ports import PortType
 from exop.model.types.assignable import find_column_mismatch, takes_class
 from exop.model.types.description import is_named_tuple, type_of
 from exop.model.values import columns
-from exop.model.values.classes import Declared, class_named, filled, name_of, named, shown
+from exop.model.values.classes import Declared, class_named, filled, full_name, name_of, named, shown
 from exop.model.values.depth import DEPTH
 from exop.model.values.encoding import decode, encode
 from exop.runtime.channels.wire import (
@@ -295,7 +295,7 @@ class BodyReader:
         """Refuse items of these classes unless each port takes them."""
         for kind, wanted in product(kinds, self._wanted):
             if not takes_class(wanted, kind):
-                raise _unfit(f"it is {shown(name_of(kind))}, and {shown(wanted.identity, str(wanted))} is expected")
+                raise _unfit(f"it is {shown(full_name(kind))}, and {shown(wanted.identity, str(wanted))} is expected")
         self._fitting.update(kinds)
 
     def _decoded(self, data: memoryview) -> Any:
@@ -310,7 +310,7 @@ class BodyReader:
         else:
             kind = class_named(name, "dataclass", dataclasses.is_dataclass, self._declared)
         if name_of(kind) != name and (extra := [one for one in names if one not in type_of(kind).fields]):
-            raise _unfit(f"it is {shown(name)}, whose field {extra[0]!r} {shown(name_of(kind))} lacks")
+            raise _unfit(f"it is {shown(name)}, whose field {extra[0]!r} {shown(full_name(kind))} lacks")
         defaults = self._declared is None or self._declared.names(kind)
         return lambda row: filled(kind, dict(zip(names, row, strict=True)), defaults=defaults)
 
