@@ -210,4 +210,9 @@ def test_any_mesh_that_moves_for_long(platforms: list[Platform]) -> None:
     for seed in count(int(first or 0)):
         if time.monotonic() > until:
             break
-        assert run(platforms, f"any-{seed}", random.Random(seed), moves=5) == [], f"EXOP_STRESS=1:{seed}"
+        try:
+            wrong = run(platforms, f"any-{seed}", random.Random(seed), moves=5)
+            assert not wrong, "\n".join(wrong)
+        except BaseException as problem:
+            problem.add_note(f"EXOP_STRESS=1:{seed}")
+            raise
