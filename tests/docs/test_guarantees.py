@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "reference" / "guarantees.md").read_text(encoding="utf-8
 
 #: The durable application of the benchmark, and that of stock components, killed at random and at every failpoint.
 KILLS = "recovery/test_kills.py::test_killed_at_each_failpoint"
-STOCK_KILLS = "recovery/test_stock.py::test_killed_at_a_failpoint"
+STOCK_KILLS = "recovery/test_stock.py::test_killed_at_each_failpoint"
 GOING_ON = "runtime/durable/test_going_on.py::"
 HELD = "stock/test_sinks.py::"
 LINES = "stock/test_slets.py::test_lines_go_on_where_the_memento_ends"
