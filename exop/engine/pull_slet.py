@@ -365,6 +365,9 @@ class PullSlet(Slet):
             try:
                 with self._reported():
                     engine.wait()
+                    if not (self._progress.over or any(feed.retired for feed in feeds)):
+                        cure = "change a setting of the slet (`exop configure`), or open the application again"
+                        raise EngineError(f"{self._name}: the query was stopped, and not by the platform; {cure}")
             except EngineError as error:
                 if engine is self.engine and self._failure is None:
                     self._failure = error

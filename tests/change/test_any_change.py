@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import random
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -628,8 +629,8 @@ def test_any_change_with_slets_that_own_something(platform, seed):
 
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
 @pytest.mark.timeout(0)
-def test_a_long_campaign(platform):
-    """The same for as many meshes as there is time; a failure names its seed."""
+def test_a_long_campaign(platform, capsys):
+    """The same for as many meshes as there is time; a failure names its seed, and so does a run that hangs."""
     seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
     seed = int(first or time.time())
     end = time.monotonic() + float(seconds)
@@ -637,6 +638,9 @@ def test_a_long_campaign(platform):
     while time.monotonic() < end:
         edits = {1: OWNING, 2: LATEST, 3: LATER}.get((seed + number) % 4, ())
         waits: Any = WAITS if (seed + number) % 3 == 0 else {}
+        with capsys.disabled():
+            sys.stdout.write(f"\r{seed + number}")
+            sys.stdout.flush()
         wrong = run(platform, "any", random.Random(seed + number), more=(seed + number) % 4 > 0, edits=edits, **waits)
         assert not wrong, f"EXOP_STRESS=1:{seed + number}\n" + "\n".join(wrong)
         number += 1

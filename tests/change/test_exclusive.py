@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Self
 
 import pytest
@@ -106,6 +106,25 @@ def test_an_old_slet_that_does_not_reopen_fails_and_is_mended(platform, kind, cu
         changed(platform, "app", lambda mesh: mesh.replace(node, new))
     else:
         changed(platform, "app", lambda mesh: mesh.configure(node, port=81))
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+@pytest.mark.parametrize("refused", [set(), {"New"}])
+def test_a_push_returns_whose_item_is_held_up_behind_it(platform, refused):
+    """A slet that waits for its own push when it closes is replaced; the item waits for the repair without it."""
+    ports, seen = Ports(), list[int]()
+    old, new = (owner(ports, Answering, name, exclusive=True) for name in ("Old", "New"))
+    platform.apply(chain("app", old, plain, writing(seen)).build())
+    grows(seen)
+    changed(platform, "app", lambda mesh: mesh.suspend("b"))
+    driver = platform.deployment("app").components["a"].driver
+    eventually(lambda: driver.held_by, "the push in front of the suspended slet")
+    ports.refused = refused
+    with pytest.raises(PlanError, match="New is refused") if refused else nullcontext():
+        changed(platform, "app", lambda mesh: mesh.replace("a", new))
+    changed(platform, "app", lambda mesh: mesh.resume("b"))
     grows(seen)
     end(platform, "app")
     whole(seen)

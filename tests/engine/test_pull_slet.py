@@ -136,6 +136,19 @@ def test_results_amid_which_the_platform_halts_are_not_taken_back():
         assert slet._emit(1, [["refused"]]) is False
 
 
+def test_a_query_that_something_else_stops_has_failed():
+    """Its last rows have no results: the end of the stream does not leave."""
+    out = Mock()
+    with Reads(out=out) as slet:
+        slet.rows(pa.record_batch([[1]], ROWS))
+        slet.rows(EndOfStream())
+        slet.engine.close()
+        eventually(lambda: slet.feeds["rows"].retired, "the end of the query")
+        eventually(lambda: not any("reads drain" in one.name for one in threading.enumerate()), "the end of the drain")
+        assert "was stopped, and not by the platform; change a setting of the slet" in str(out.fail.call_args[0][0])
+        out.end.assert_not_called()
+
+
 def test_a_slet_that_does_not_open_retires_its_feeds(monkeypatch):
     """Some have threads of their own. Whether the engine cannot be made, or refuses the query."""
     feeds: list[Any] = []

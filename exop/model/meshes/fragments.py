@@ -14,7 +14,7 @@ from typing import Any, Final
 from exop.errors import MeshError
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE, INBOX, NOTHING, OUTBOX, READER, ChannelSpec, KindLike, Node
-from exop.model.meshes.repetition import takes_lots, varies, vary_in_lots
+from exop.model.meshes.repetition import lots_matter, varies, vary_in_lots
 from exop.model.slets.described import read_type, type_text
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.slets.relay import RELAY
@@ -136,7 +136,7 @@ class Placement:
             return (self.of(one) if isinstance(one, Node) else self.channels[one.name]) == connector.source
 
         mesh, channel = self.mesh, connector.channel
-        lots = any(takes_lots(node, port) for node, port in mesh.consumers(channel))
+        lots = lots_matter(mesh, channel)
         return varies(mesh, channel, here) or (vary_in_lots(mesh, channel, here) if lots else None)
 
     @cached_property

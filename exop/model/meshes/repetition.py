@@ -73,9 +73,20 @@ def vary_in_lots(mesh: Mesh, channel: str, here: Test) -> str | None:
     return None
 
 
-def takes_lots(node: Node, port: str) -> bool:
-    """Whether what leaves a node depends on how many items come at once; the journal of an engine counts rows."""
-    return node.slet.ports[port].type.form != "item" and not node.slet.own_driver and bool(node.outputs())
+def lots_matter(mesh: Mesh, channel: str) -> bool:
+    """Whether what leaves a slet behind a channel, on any host, depends on how many items come at once.
+
+    The results of a batch of single items are a batch, too. The journal of an engine counts rows.
+    """
+    todo, seen = [channel], {channel}
+    while todo:
+        for node, port in mesh.consumers(todo.pop()):
+            behind = {*node.outputs().values()} if not node.slet.own_driver else set()
+            if behind and node.slet.ports[port].type.form != "item":
+                return True
+            todo += behind - seen
+            seen |= behind
+    return False
 
 
 def _gathers(node: Node) -> bool:

@@ -101,6 +101,7 @@ class Driver:
         sleeping: The driver has nothing to do, and waits for `wake`.
         halting, retired, ending, restarting: Requests to stop at once, to stop because the slet was replaced, to end
             the stream, and to begin another iteration.
+        relieved: The driver was retired before its items in flight were assigned to others: it leaves them there.
         probing: The next item is to be measured.
         parked: The driver waits at its safe point, outside of a slet that it iterates.
         draining: The driver sends all items before it is closed, even into full queues.
@@ -123,7 +124,7 @@ class Driver:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.busy = self.sleeping = self.halting = False
+        self.busy = self.sleeping = self.halting = self.relieved = False
         self.attention = True
         self.parked = self.draining = self.retired = self.restarting = self.ending = self.probing = False
         self.count = self.rows = 0
@@ -258,6 +259,11 @@ class Driver:
         return self._closers > 0 and not (self.halting or self.retired)  # a closed driver can still halt or retire
 
     @property
+    def _gone(self) -> bool:
+        """Whether the driver was replaced, and no item in flight waits for it: it need not wait for a repair."""
+        return self.retired and (self.relieved or not self.filled)
+
+    @property
     def _kept_out(self) -> bool:
         if self.ignores_capacity or self.halting or self.retired or self.ending:
             self.waits_at = None
@@ -388,7 +394,7 @@ class Driver:
         try:
             while True:
                 self._park()
-                if (inlet := self.inlets.first(self)) is None:
+                if self._gone or (inlet := self.inlets.first(self)) is None:
                     break
                 item = inlet.items[0]
                 if item.wait is not None and not item.wait.ready():
@@ -412,25 +418,21 @@ class Driver:
             return inlet if inlet is not None and inlet.items[0] is item else None
 
         self.hold(wait.where, lambda: first() is None or wait.ready(), wait.patience)
-        if (inlet := first()) is not None:  # passed on now, also after *patience*
+        if not self._gone and (inlet := first()) is not None:  # passed on now, also after *patience*
             inlet.items[0] = replace(item, wait=None)
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait at *place* while processing an item: for at most *timeout* seconds, and while the driver is closed."""
         left = remaining(timeout)
-
-        def gone() -> bool:  # without items in flight, the driver need not wait for a repair
-            return self.retired and not self.filled
-
         self.held_by = place
         try:
             while True:
                 self.rest()
-                self.wait_for(lambda: gone() or (until() and not self._closers), left())
-                self.wait_for(lambda: gone() or not self._closers)
+                self.wait_for(lambda: self._gone or (until() and not self._closers), left())
+                self.wait_for(lambda: self._gone or not self._closers)
                 self.busy = True
                 # Read after `busy` was set: a thread that has closed the driver meanwhile waits until it rests.
-                if gone() or not self._closers:
+                if self._gone or not self._closers:
                     return
         finally:
             self.busy = True

@@ -382,10 +382,11 @@ class EngineDriver(Driver):
         return super().awaits() if self.busy or self.parked else self._feeders()
 
     def let_go(self) -> None:
-        """Let pushes return that wait, or come while the slet closes: `take_in_flight` has them."""
+        """Let pushes return that wait, or come while the slet closes: `take_in_flight`, or an inlet, has the items."""
         self._left = self.take_in_flight()
         self.heir = self._left.append
         for one in (self, *self.pullers):
+            one.relieved = True
             one.retire()
 
     def take_in_flight(self) -> list[InFlight]:

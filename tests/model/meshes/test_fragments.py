@@ -432,6 +432,8 @@ def meeting(case: str) -> Mesh:
         end = here.add("lots", in_lots, numbers=items)
     if "back" in case:  # c gets everything that crosses from a, in one stream, and sends it back
         end = here.add("last", pass_on, item=app.on("c").add("away", pass_on, item=end))
+    for host in (host for host in "bc" if f"passes at {host}" in case):
+        end = app.on(host).add("passes", pass_on, item=end)
     if "adds there" in case:
         end = there.add("adds", adds, item=end)
     there.add("show", show, item=end)
@@ -461,6 +463,9 @@ def meeting(case: str) -> Mesh:
         ("found by whole", {"whole.to.b"}),
         ("found", set()),
         ("found, adds there", {"items.to.b"}),
+        ("found, passes at b, adds there", {"items.to.b"}),
+        ("found, passes at c, adds there", {"items.to.c"}),
+        ("found, passes at b", set()),
         ("one by clock", {"clock.to.b"}),
         ("one by lots tied", set()),
     ],
