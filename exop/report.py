@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from exop.model.slets.relay import RELAY
 from exop.pictures.notebook import Figures
+
+
+def whole(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the status of an application with its own nodes on all hosts that answer, without relays."""
+    parts = [one for one in status.get("hosts", {}).values() if "nodes" in one] or [status]
+    found = {
+        section: {name: one for part in parts for name, one in part[section].items()}
+        for section in ("nodes", "channels", "inserted")
+    }
+    own = {name: one for name, one in found["nodes"].items() if one["slet"] != RELAY.identity}
+    return {**status, **found, "nodes": own}
 
 
 def totals_of(status: Mapping[str, Any]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from exop.cli.text import columns, number, pairs, pause, seconds
@@ -33,6 +33,12 @@ def held_nodes(status: Facts) -> str:
     return (f"; suspended: {', '.join(held)}" if held else "") + "".join(waiting)
 
 
+def problem_lines(status: Facts, without: Collection[str] = ()) -> Iterator[str]:
+    """Yield the lines on the problems of an application on all its hosts, except those of other hosts *without*."""
+    parts = [one for host, one in status.get("hosts", {}).items() if "nodes" in one and host not in without]
+    yield from dict.fromkeys(line for one in (status, *parts) for line in attention_lines(one))
+
+
 def attention_lines(status: Facts, *, brief: bool = False) -> Iterator[str]:
     """Yield the lines on the problems of an application; the *brief* ones are without tracebacks."""
     for node, waited in status.get("opening", {}).get("waiting", {}).items():
@@ -46,7 +52,7 @@ def attention_lines(status: Facts, *, brief: bool = False) -> Iterator[str]:
         place = f"{status['name']}.{name}"
         if brief:
             yield from _brief_troubles(facts, place)
-        elif "kept" in facts or "hang" in facts:
+        elif "kept" in facts or "hang" in facts or any(map(facts.get("dead_letters", {}).get, ("count", "dropped"))):
             yield f"{place}:"
             yield from (f"  {line}" for line in troubles(facts, place))
     for name, facts in {**status["channels"], **status["inserted"]}.items():
@@ -118,7 +124,7 @@ def troubles(facts: Facts, place: str) -> list[str]:
     if dead is not None and (dead["count"] or dead["dropped"]):
         dropped = f", {number(dead['dropped'])} older ones were dropped" if dead["dropped"] else ""
         last = f", the last error: {indented(facts['last_error'])}" if "last_error" in facts else ""
-        lines.append(f"{number(dead['count'])} dead letters{dropped}{last}: exop item list {place}")
+        lines.append(f"{number(dead['count'])} dead letters{dropped}{last}; `exop item list {place}` shows them")
     return lines
 
 
@@ -227,8 +233,7 @@ def _application_text(facts: Facts) -> list[str]:
         title += f"  (the last change paused the stream for {pause(facts['last_change']['paused_ms'])})"
     hosts = {host: one for host, one in facts.get("hosts", {}).items() if "nodes" in one}
     tables = [part for host, one in hosts.items() for part in (f"  on {host}:", *_tables(one))] or _tables(facts)
-    lines = dict.fromkeys(line for one in (facts, *hosts.values()) for line in attention_lines(one))
-    return [*filter(None, (title, *tables, "\n".join(lines)))]
+    return [*filter(None, (title, *tables, "\n".join(problem_lines(facts))))]
 
 
 def _tables(facts: Facts) -> Iterator[str]:

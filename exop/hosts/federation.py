@@ -155,8 +155,7 @@ class Federation:
         *here* returns the status of what runs on this platform.
         """
         if (found := self._home.spanning(application)) is None:
-            known, doubt = self.here.known.get(application), self.in_doubt(application)
-            more = {} if known is None else {"home": known.home}
+            more, doubt = self.here.led(application), self.in_doubt(application)
             if doubt is not None:
                 more |= {"state": "in doubt", "plan": doubt, "home": doubt.rpartition("@")[2]}
                 if application not in self._local.deployed:
@@ -222,18 +221,18 @@ class Federation:
         self._at_each_host("end", application, lambda: self._local.get(application).end_sources())
 
     def elsewhere(self, application: str, node: str) -> RemotePlatform | None:
-        """Return the platform that runs a node of an application of which this is the home; `None` if it is this one.
+        """Return the platform that runs a node, or a relay, of an application that is led here; `None` if this one does.
 
         Raises:
             PeerUnreachable: that platform is not connected.
         """
-        there = found.mesh.nodes.get(node) if (found := self._home.spanning(application)) is not None else None
-        host = there.host if there is not None else None
-        return None if host in (None, HERE, self.name) else platform_of(host, self._links)
+        host = self._home.host_of(application, node)
+        return None if host == self.name else platform_of(host, self._links)
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""
-        if (found := self._home.spanning(application)) is not None and found.mesh.node(node).suspended:
+        found = self._home.spanning(application)
+        if found is not None and node in found.mesh.nodes and found.mesh.node(node).suspended:
             self.apply(found.mesh.resume(node))
         elif (there := self.elsewhere(application, node)) is not None:
             there.resume(application, node)

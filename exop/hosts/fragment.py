@@ -136,6 +136,21 @@ class Fragments:
         """Return the mesh that runs here: of an application that spans hosts, the fragment."""
         return self.running.get(application).mesh
 
+    def led(self, application: str) -> dict[str, str]:
+        """Return the home of a fragment, if any; while the home is not connected, also the problem, and what helps."""
+        if (known := self.known.get(application)) is None:
+            return {}
+        home, link = known.home, self.links().get(known.home)
+        if home == self.name or (link is not None and link.connected):
+            return {"home": home}
+        why = "this platform is not linked with it" if link is None else link.reason
+        problem = (
+            f"its home {home} is not connected: {why}; the items from there and to there wait, and {application} "
+            f"cannot be changed; start {home} again, or repair the network; if {home} is gone for good, `exop adopt "
+            f"{application} --on {self.name}` makes {self.name} the home, where what ran on {home} begins anew"
+        )
+        return {"home": home, "problem": problem}
+
     def made(self, application: str, entries: Iterable[JournalEntry]) -> str:
         """Return the last plan that was carried out here, if what it has made of the fragment is all written."""
         store, known = self.running.store, self.known.get(application, Known(""))

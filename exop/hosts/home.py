@@ -149,6 +149,15 @@ class Home:
             self._applications.get(application)  # raises it
         return found if found is not None and found.hosts else None
 
+    def host_of(self, application: str, node: str) -> str:
+        """Return the host of a node, or of a relay, of an application of which this is the home; else this one."""
+        if (found := self.spanning(application)) is None:
+            return self.name
+        placed = Placement(found.mesh, self.name, self._catalog.kinds)
+        if (there := found.mesh.nodes.get(node)) is not None:
+            return placed.of(there)
+        return dict(one.relay for one in placed.connectors.values()).get(node, self.name)
+
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
         """Check a change of a whole mesh, and plan it."""
         kinds = self._catalog.kinds

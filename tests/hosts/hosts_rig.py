@@ -46,6 +46,12 @@ def rows() -> Iterator[dict[str, int]]:
 
 
 @slet
+def keyless(item: int) -> dict[str, int]:
+    """Make rows, one of them without its key."""
+    return {"m" if item == 5 else "n": item}
+
+
+@slet
 def double(item: int) -> int:
     """Double."""
     return 2 * item
@@ -140,7 +146,22 @@ class Offered:
     @hookimpl
     def register_slets(self) -> list[Any]:
         """All of them."""
-        return [numbers, rows, double, check, check_too, hangs, scale, fails, Refuses, collect, opened, keeps, count_up]
+        return [
+            numbers,
+            rows,
+            keyless,
+            double,
+            check,
+            check_too,
+            hangs,
+            scale,
+            fails,
+            Refuses,
+            collect,
+            opened,
+            keeps,
+            count_up,
+        ]
 
 
 def platform(name: str, **given: Any) -> Platform:

@@ -29,6 +29,9 @@ def test_another_host_becomes_the_home():
         a.apply(without_home())
         eventually(lambda: len(SEEN.get("all", ())) > 100)
         a.close()
+        for one in (b, c):
+            cure = f"`exop adopt app --on {one.name}`"
+            eventually(lambda one=one, cure=cure: cure in one.status("app").get("problem", ""))
         seen = len(SEEN["all"])
         before = total(c).number
         assert b.adopt("app") == 2
@@ -40,6 +43,7 @@ def test_another_host_becomes_the_home():
         b.apply(b.mesh("app").replace("check", check_too))
         goes_on(c)
         assert c.status("app")["home"] == "b"
+        assert "problem" not in c.status("app")
         with pytest.raises(PlanError, match="changed at its home, the platform 'b'"):
             c.apply(c.mesh("app").suspend("check"))
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from exop import Application
+from exop.cli.status_text import problem_lines
 from exop.errors import ComponentFailed, LifecycleError, PeerUnreachable, UnknownName
-from tests.hosts.hosts_rig import SEEN, Last, check, collect, hosts, numbers
+from exop.report import totals_of, whole
+from exop.stock.slets import count_up
+from tests.hosts.hosts_rig import SEEN, Last, check, collect, hosts, keyless, numbers
 from tests.rig import PATIENCE, eventually
 
 
@@ -40,6 +43,30 @@ def test_a_failed_node_on_another_host_is_seen_and_resumed():
         a.resume("app", "collect")
         eventually(lambda: SEEN["broken"] == [1, 2], "it is tried again")
         a.remove("app")
+
+
+@pytest.mark.parametrize("policy", ["suspend", "dead-letter"])
+def test_what_a_channel_on_another_host_refuses(policy):
+    """The relay in front of it applies the policy of the producer; its items are listed and tried again at the home."""
+    with hosts("a", "b") as (a, b):
+        app = Application("app")
+        kept = app.on("b").channel("kept", "table", key="n")
+        app.add("keyless", keyless, item=app.add("numbers", count_up, start=1), out=kept, on_error=policy)
+        a.apply(app.build())
+        cure = "exop resume" if policy == "suspend" else "exop item list"
+        eventually(lambda: f"`{cure} app.kept.from.a`" in "".join(problem_lines(a.status("app"))), "it is told")
+        found = a.failed_items("app", "kept.from.a")
+        assert [one["item"] for one in (found["kept"], *found["dead_letters"]) if one] == ["{'m': 5}"]
+        if policy == "suspend":
+            a.resume("app", "kept.from.a")
+        else:
+            assert a.retry_dead_letters("app", "kept.from.a") == 1
+        eventually(lambda: a.failed_items("app", "kept.from.a")["kept" if policy == "suspend" else "count"])
+        counted = whole(a.status("app"))
+        assert [*counted["nodes"]] == ["numbers", "keyless"]
+        assert totals_of(counted)["items"] == counted["nodes"]["numbers"]["metrics"]["items_out"]
+        with pytest.raises(UnknownName):
+            a.resume("app", "kept.from.b")
 
 
 def test_a_suspended_node_on_another_host_is_resumed_by_a_change():

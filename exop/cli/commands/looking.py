@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from exop.cli.options import Call, Json, Load, Params, Picture, Request, Runs, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import Found, each_platform, find_application, is_local, running, runs, the_platform
-from exop.cli.status_text import access_lines, as_text, attention_lines, call_lines, held_nodes, lasts, state_text
+from exop.cli.status_text import access_lines, as_text, call_lines, held_nodes, lasts, problem_lines, state_text
 from exop.cli.text import answer, columns, number, pause, print_json
 from exop.errors import PeerUnreachable, UnknownName
 from exop.model.filter import where as properties_are
@@ -223,22 +223,23 @@ def _entry(one: dict[str, Any]) -> tuple[object, ...]:
 def _platform_lines(platforms: list[dict[str, Any]]) -> Iterator[str]:
     head = ("pid", "platform", "application", "state", "for", "nodes", "items", "address")
     yield columns(head, [row for one in platforms for row in _rows(one)])
+    shown = {one["platform"] for one in platforms if "applications" in one}
     for one in platforms:
         for status in one.get("applications", {}).values():
-            yield from attention_lines(status)
+            yield from problem_lines(status, shown)
         yield from call_lines(one)
         yield from access_lines(one)
 
 
 def _rows(platform: dict[str, Any]) -> list[list[str]]:
     """One row per application; one for the platform itself if it has none."""
-    from exop.report import totals_of
+    from exop.report import totals_of, whole
 
     begin, address = [str(platform["pid"]), platform["platform"]], platform["address"]
     if "problem" in platform:
         return [[*begin, "-", f"does not answer: {platform['problem']}", "", "", "", address]]
     rows = []
-    for name, status in platform["applications"].items():
+    for name, status in ((name, whole(one)) for name, one in platform["applications"].items()):
         counts = (str(len(status["nodes"])), number(totals_of(status)["items"]))
         rows.append([*begin, name, state_text(status) + held_nodes(status), lasts(status), *counts, address])
     failed = platform.get("failed_to_restart", {})

@@ -51,6 +51,11 @@ class Connector:
         """The name of the inbox."""
         return f"{self.channel}.from.{self.source}"
 
+    @property
+    def relay(self) -> tuple[str, str]:
+        """The name of the relay between the connector and its channel, and its host."""
+        return (self.inbox, self.target) if self.inward else (self.outbox, self.source)
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -228,11 +233,12 @@ def fragments(
         outbox, inbox = _halves(placement, connector, connectors.get(connector.key, mesh.revision + 1))
         channels[connector.source][outbox.name] = outbox
         channels[connector.target][inbox.name] = inbox
-        host, ports = connector.source, {"item": connector.channel, "out": outbox.name}
-        if connector.inward:
-            host, ports = connector.target, {"item": inbox.name, "out": connector.channel}
-        name = inbox.name if connector.inward else outbox.name
-        nodes[host][name] = Node(name, RELAY, ports=ports)
+        item, out = (inbox.name, connector.channel) if connector.inward else (connector.channel, outbox.name)
+        name, host = connector.relay
+        # What the channel refuses is treated by the policy of its producers, if they have the same, as on one host.
+        policies = {node.policy for node, _ in placement.ports(connector).values()} if connector.inward else set()
+        policy = min(policies) if len(policies) == 1 and policies != {RELAY.on_error} else None
+        nodes[host][name] = Node(name, RELAY, ports={"item": item, "out": out}, on_error=policy)
     for host, reader in _readers(placement):
         channels[host][reader.name] = reader
     empty = Mesh(mesh.name, revision=mesh.revision, durable=mesh.durable)

@@ -219,12 +219,10 @@ class Compiler:
         return producers
 
     def _senders(self, name: str) -> Iterator[Edge]:
-        """The edges of the slets that push into a channel, also through a relay."""
+        """The edges of the slets that push into a channel, also through a relay; a relay itself, if they are remote."""
         for edge in self.graph.producers[name]:
-            if edge.component.spec != RELAY:
-                yield edge
-            for before, _ in self.graph.nodes[edge.node].inputs if edge.component.spec == RELAY else ():
-                yield from self._senders(before)
+            inputs = self.graph.nodes[edge.node].inputs if edge.component.spec == RELAY else ()
+            yield from [one for before, _ in inputs for one in self._senders(before)] or [edge]
 
     def _outlets(self, name: str) -> list[Outlet]:
         """The outlets of a channel: to each port, and to the groups that share its partitions."""
