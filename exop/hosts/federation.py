@@ -221,7 +221,7 @@ class Federation:
         self._at_each_host("end", application, lambda: self._local.get(application).end_sources())
 
     def elsewhere(self, application: str, node: str) -> RemotePlatform | None:
-        """Return the platform that runs a node, or a relay, of an application that is led here; `None` if this one does.
+        """Return the platform that runs a node or relay of an application that is led here; `None` if this one does.
 
         Raises:
             PeerUnreachable: that platform is not connected.

@@ -48,7 +48,7 @@ def test_a_failed_node_on_another_host_is_seen_and_resumed():
 @pytest.mark.parametrize("policy", ["suspend", "dead-letter"])
 def test_what_a_channel_on_another_host_refuses(policy):
     """The relay in front of it applies the policy of the producer; its items are listed and tried again at the home."""
-    with hosts("a", "b") as (a, b):
+    with hosts("a", "b") as (a, _):
         app = Application("app")
         kept = app.on("b").channel("kept", "table", key="n")
         app.add("keyless", keyless, item=app.add("numbers", count_up, start=1), out=kept, on_error=policy)

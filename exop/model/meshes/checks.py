@@ -134,7 +134,7 @@ def check(
         raise MeshError(f"the application {mesh.name!r} has no slet; add one with app.add(name, slet)")
     nodes = mesh.nodes.values() if changes is None else _beside(mesh, changes)
     for node in nodes:
-        _check_ports(mesh, node, kinds)
+        _check_ports(mesh, node, kinds, () if changes is None else changes.removed)
     new = None if changes is None else {node.name for node in changes.nodes}
     for channel in mesh.channels.values() if changes is None else changes.channels:
         entry(f"the channel {channel.name!r}: the platform", "kind", kinds, channel.kind)
@@ -379,7 +379,7 @@ def _drivers_of(mesh: Mesh, kinds: Mapping[str, type[KindLike]], name: str) -> s
     return drivers
 
 
-def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]]) -> None:
+def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]], removed: Collection[Node]) -> None:
     if isinstance(node.slet.factory, Absent):
         raise MeshError(f"{node.name} cannot run here: {node.slet.factory.refusal}")
     check_ports(node.name, node.slet, node.ports)
@@ -394,11 +394,24 @@ def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]]) ->
         kind = mesh.channels[to := node.ports[spec.name]].kind
         entered = kind in ENTERED or kind not in kinds or kinds[kind].entered  # an unknown kind is refused as such
         if not mesh.producers(to) and not entered:
-            raise MeshError(
-                f"{node.name}.{spec.name} reads the channel {to!r}, into which nothing is pushed: give it as an "
-                f"output, app.add(…, out={to}); of a running mesh in the same change, `exop rewire {mesh.name}.NODE "
-                f"OUT={to} {node.name}.{spec.name}={to}`, or by a topology file, `exop apply FILE.toml`"
-            )
+            raise MeshError(_unfed(mesh, node.name, spec.name, removed))
+
+
+def _unfed(mesh: Mesh, node: str, port: str, removed: Collection[Node]) -> str:
+    """Say that a port reads a channel into which no node pushes, or none but *removed* ones; and the cure."""
+    to = mesh.nodes[node].ports[port]
+    why = f"{node}.{port} reads the channel {to!r}, into which nothing is pushed"
+    if gone := [node for node in removed if to in node.outputs().values()]:
+        before = gone[0].inputs().values()
+        other = next(iter(before)) if len(before) == 1 else "CHANNEL"
+        return (
+            f"{why} without {gone[0].name}: connect the port to another channel first, `exop rewire "
+            f"{mesh.name}.{node} {port}={other}`, then remove {gone[0].name}"
+        )
+    return (
+        f"{why}: give it as an output, app.add(…, out={to}); of a running mesh in the same change, `exop rewire "
+        f"{mesh.name}.NODE OUT={to} {node}.{port}={to}`, or by a topology file, `exop apply FILE.toml`"
+    )
 
 
 def _check_families(mesh: Mesh, node: Node) -> None:

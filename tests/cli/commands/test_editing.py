@@ -9,6 +9,13 @@ from exop.cli import main
 from tests.cli.shell import answer_of, applications, eventually, facts, lines
 
 
+def follow_cure(text: str) -> str:
+    """Give the command that an error names."""
+    found = re.search(r"`exop ([^`]*)`", text)
+    assert found is not None, text
+    return answer_of(*found[1].split())
+
+
 def numbers(path: Path) -> list[int]:
     """The numbers in the lines that were written whole."""
     return [int(one.split()[1]) for one in path.read_text().splitlines(keepends=True) if one.endswith("\n")]
@@ -112,6 +119,8 @@ def test_rewire_puts_a_queue_in_between(line):
     eventually(lambda: len(lines(line)) > before + 5)
     found = numbers(line)
     assert found == list(range(1, len(found) + 1))
+    follow_cure(answer_of("remove", "line.tag", code=2))
+    assert "remove tag: line:tag" in answer_of("remove", "line.tag")
 
 
 def test_a_faster_edit(line, monkeypatch):
