@@ -318,6 +318,7 @@ class Bundles:
             if (broken := self._context.catalog.plugins.broken.get(one.key)) is not None:
                 problem = f"could not be registered: {broken.problem}"
                 raise BundleError(bundle=one.key, problem=problem, cure="correct it")
+            one.slets = sorted(self._context.slets_of(one.key))
             one.services = self._context.register(one.manifest, one.code)
             self._remember()
         except BaseException:
@@ -372,14 +373,13 @@ class Bundles:
         lacking = missing_requirements(one.manifest, self._known.manifests())
         manifest = one.manifest
         state = "started" if one.code is not None else "installed" if lacking else "resolved"
-        slets = sorted(self._context.slets_of(one.key)) if one.code is not None else [str(o) for o in manifest.slets]
         return {
             "bundle": one.key,
             "name": manifest.name,
             "version": str(manifest.version),
             "state": state,
             "description": manifest.description,
-            "slets": slets,
+            "slets": list(one.slets or map(str, manifest.slets)),
             "channels": [str(offer) for offer in manifest.channels],
             "missing": lacking,
             "imports_from": list(one.wires),

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from exop import Platform
-from exop.errors import ArchiveRefused, BundleBroken, MessageTooLarge
+from exop import Application, Platform
+from exop.errors import ArchiveRefused, BundleBroken, MessageTooLarge, PlanError
 from exop.remoting.api.folder_archive import LARGEST_ARCHIVE
 from exop.remoting.api.remote_platform import RemotePlatform
+from exop.stock.slets import count_up
 from tests.bundle.folders import speeds, zipped
 
 
@@ -35,9 +36,19 @@ def test_it_is_the_same_from_outside(platform: Platform, remote: RemotePlatform,
     assert remote.bundles.list() == platform.bundles.list()
     assert remote.status()["bundles"] == {"speeds@1.0.0": "started"}
     assert "speeds@1.0.0:add_up" in platform.slets()
+    app = Application("app")
+    app.add("sums", platform.slets()["speeds@1.0.0:add_up"], number=app.add("numbers", count_up))
+    platform.apply(app.build())
     updated = remote.bundles.update(speeds(tmp_path, "1.1.0"), pause=1.0, stall=True)
-    assert (updated["replaced"], updated["stopped"]) == ([], ["speeds@1.0.0"])
-    assert remote.bundles.stop("speeds")["state"] == "resolved"
+    assert (updated["replaced"], updated["stopped"]) == (["app.sums"], ["speeds@1.0.0"])
+    assert remote.bundles.list()[0]["slets"] == ["speeds@1.0.0:add_up"], "as they were while it was started"
+    with pytest.raises(PlanError, match="takes speeds@1.0.0:add_up back.*`exop bundle start speeds@1.0.0`"):
+        remote.plan_reverse("app", 2)
+    remote.bundles.start("speeds@1.0.0")
+    assert "speeds@1.1.0:add_up → speeds@1.0.0:add_up" in str(remote.plan_reverse("app", 2))
+    remote.remove("app")
+    for version in ("1.0.0", "1.1.0"):
+        assert remote.bundles.stop(f"speeds@{version}")["state"] == "resolved"
     for version in ("1.0.0", "1.1.0"):
         assert remote.bundles.uninstall(f"speeds@{version}")["state"] == "uninstalled"
     assert remote.bundles.list() == []

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
-from exop.errors import PlanError
+from exop.errors import PlanError, UnknownName
 from exop.model.filter import as_filter
 from exop.model.meshes.checks import with_full_paths
 from exop.model.meshes.mesh import Mesh
@@ -283,7 +283,19 @@ class Management(Hosting, Generic[AnyPlan]):
             PlanError: the history has no entry *number*, or the entry has no stored change.
         """
         toml, notes = self._applications.history.reverse(self.mesh(application), number)
-        return cast("AnyPlan", cast("Plan", self.plan_topology(toml)).noting(notes))
+        try:
+            return cast("AnyPlan", cast("Plan", self.plan_topology(toml)).noting(notes))
+        except UnknownName as unknown:
+            bundle = str(unknown.facts["name"]).rpartition(":")[0]
+            if unknown.facts["kind"] != "slet" or "@" not in bundle:
+                raise
+            here = bundle in {one["bundle"] for one in self.list_bundles()}
+            cure = f"`exop bundle start {bundle}`" if here else "`exop bundle install FILE --start`"
+            problem = (
+                f"the entry {number} of {application} takes {unknown.facts['name']} back, which a later change has "
+                f"replaced, and {bundle} is not started: {cure} starts it beside the new version; then repeat this"
+            )
+            raise PlanError(problem) from unknown
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply(
