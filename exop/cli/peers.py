@@ -47,10 +47,11 @@ class Found:
         """
         self.check_node()
         status, name, application = self.platform.status(self.application), self.node, self.application
-        nodes, hosts = {**status["nodes"]}, status.get("hosts", {})
+        nodes, channels, hosts = {**status["nodes"]}, {*status["channels"]}, status.get("hosts", {})
         for host, one in hosts.items():
             nodes |= {node: {**facts, "host": host} for node, facts in one.get("nodes", {}).items()}
-        if name in status["channels"] and name not in nodes:
+            channels |= one.get("channels", {}).keys()
+        if name in channels and name not in nodes:
             raise BuilderError(
                 f"{name!r} is a channel of {application}, not a node; `exop describe {application}` shows its figures, "
                 f"`exop mesh {application}` its connections, and `exop configure {application}.{name} NAME=VALUE` "
@@ -95,7 +96,14 @@ def find_application(text: str | None, where: Where) -> Iterator[Found]:
         application, node = split(text or "", known)
         if text is not None and not application:
             raise UnknownName(place=f"the platform {platform.name!r}", kind="application", name=text, known=known)
-        yield Found(platform, application, node)
+        try:
+            yield Found(platform, application, node)
+        except UnknownName as unknown:
+            home = platform.status(application).get("home") if node else None
+            if unknown.facts["kind"] in ("node", "channel") and home not in (None, platform.name):
+                part = f"{platform.name!r} runs a part of {application}"
+                unknown.add_note(f"{part}; give the command to its home, which has the whole: --on {home}")
+            raise
 
 
 def bundles_here() -> list[dict[str, Any]]:

@@ -446,7 +446,7 @@ def adoption(
             f"the home of the application, {former}, answers: give the command to it, by --on, or stop it "
             f"before another host adopts the application"
         )
-    places = {None, HERE, former}
+    places = {None, HERE, former, here.name}
     after = before.edited(
         {name: replace(one, host=None) for name, one in before.nodes.items() if one.host in places},
         {name: replace(one, host=None) for name, one in before.channels.items() if one.host in places},

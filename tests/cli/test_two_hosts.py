@@ -107,6 +107,9 @@ def test_the_plan_of_a_drain(pair):
     assert answer_of("describe", "numbers.passed", "--on", pair.a).startswith("numbers.passed  active  on b  ")
     assert "passed" in facts("describe", "numbers", "--on", pair.a)["hosts"]["b"]["nodes"]
     assert "HOST" in answer_of("plan", "drain", "--on", pair.a, code=2)
+    assert "--on a" in answer_of("describe", "numbers.sink", "--on", pair.b, code=2)
+    text = answer_of("plan", "move", "numbers.sink", "b", "numbers.numbers", "--on", pair.a)
+    assert "move numbers: home → b" in text
 
 
 def test_a_folder_of_the_name_of_a_platform(pair, tmp_path, monkeypatch):

@@ -133,9 +133,11 @@ class Moves:
             there, now = self.before.channels[name], self.after.channels[name]
             for end in old.keys() & new.keys():
                 if (old[end] if old[end] != there else None) != (new[end] if new[end] != now else None):
+                    to = new[end] if new[end] != old[end] else now
                     raise PlanError(
                         f"{end} and its windows in the channel {name!r} would be on {new[end]} and {now}: the items in "
-                        f"the open windows belong to this port; move both, mesh.move({name!r}, to={new[end]!r})"
+                        f"the open windows belong to this port; move both in one change, `exop move "
+                        f"{self.after.mesh.name}.{name} {to} {node_at(end, self.after.mesh.nodes)[0]}`"
                     )
 
     def _connector(self, key: str, connector: Connector) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 from exop.errors import entry
 from exop.model.meshes.entries import missing, touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.slets.ports import WINDOW
 
 T = TypeVar("T")
 
@@ -108,7 +109,7 @@ def channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
     """Describe how a channel changes."""
     pairs = [(name, old.settings.get(name), new.settings.get(name)) for name in {**new.settings, **old.settings}]
     parts = [f"{name}: {before!r} → {after!r}" for name, before, after in pairs if before != after]
-    if parts or new.close_windows:
+    if new.kind == WINDOW and (parts or new.close_windows):
         parts.append("the open windows are closed" if new.close_windows else "the open windows run to their end")
     if old.pending != new.pending:
         parts.append(armed_text(old, new))

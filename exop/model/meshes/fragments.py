@@ -335,5 +335,6 @@ def _check_windows(placement: Placement) -> None:
             if why and placement.of(node) != there:
                 raise MeshError(
                     f"{mesh.name}: {node.name} ({placement.of(node)}) {why}, and the channel {channel.name!r} is on "
-                    f"{there}; place both on one host, mesh.move({channel.name!r}, to={placement.of(node)!r})"
+                    f"{there}; place both on one host; of a running mesh in one change, `exop move "
+                    f"{mesh.name}.{channel.name} HOST {node.name}`"
                 )

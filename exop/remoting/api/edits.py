@@ -80,7 +80,10 @@ class Remove(Edit, frozen=True, tag="remove"):
 
 
 class Move(Edit, frozen=True, tag="move"):
-    """Place the node, or a channel with its content, on another host; *also*: others that move in the same change."""
+    """Place the node, or a channel with its content, on another host; *also*: others that move in the same change.
+
+    `APP.NODE` is accepted as well, as the command line names the first one.
+    """
 
     to: str
     also: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
@@ -88,7 +91,8 @@ class Move(Edit, frozen=True, tag="move"):
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with all of them on the other host."""
         for name in (self.node, *self.also):
-            mesh = mesh.move(name, to=self.to)
+            known = name in mesh.nodes or name in mesh.channels
+            mesh = mesh.move(name if known else name.removeprefix(f"{mesh.name}."), to=self.to)
         return mesh
 
 

@@ -256,7 +256,7 @@ def test_windows_that_a_connector_cannot_serve_are_refused(sizes, why):
     window = app.channel("w", "window", **sizes)
     app.add("numbers", count_up, out=window)
     app.on("b").add("sink", show, item=window)
-    with pytest.raises(MeshError, match=rf"sink \(b\) .*{why}.* mesh.move\('w', to='b'\)"):
+    with pytest.raises(MeshError, match=rf"sink \(b\) .*{why}.* `exop move refused.w HOST sink`"):
         fragments(app.build(), "home")
 
 
