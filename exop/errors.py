@@ -71,7 +71,7 @@ class UnknownName(MeshError):
         plugin = str(self.facts["name"]).partition(":")[0]
         offered = self.facts["kind"] in ("slet", "kind")
         if offered and plugin in _PLUGINS and not any(name.startswith(plugin) for name in known):
-            return f"{message}; run `pip install exop-{plugin}`"
+            return f"{message}; run `pip install 'exop[{plugin}]'`"
         if self.facts["kind"] == "peer" and not known:
             return f"{message}; `exop connect URI` links it with one"
         return f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
@@ -219,8 +219,8 @@ class PluginError(ExopError):
     def compose(self) -> str:
         """Add the command that installs the plugin whose module is missing, or pyarrow."""
         absent = re.search(rf"No module named '(exop_(?:{'|'.join(_PLUGINS)})|pyarrow)\b", str(self.facts["problem"]))
-        needed = absent[1].replace("_", "-").replace("pyarrow", "'exop[columns]'") if absent else ""
-        return super().compose() + (f"; run `pip install {needed}`" if needed else "")
+        needed = absent[1].removeprefix("exop_").replace("pyarrow", "columns") if absent else ""
+        return super().compose() + (f"; run `pip install 'exop[{needed}]'`" if needed else "")
 
 
 class BundleError(ExopError):

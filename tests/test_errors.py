@@ -96,9 +96,9 @@ def test_suggestions():
     assert suggest("x", ["report", "other"]) == "known: other, report"
     assert suggest("x", [], "node") == "there is no node here"
     missing = UnknownName(place="a", kind="slet", name="duckdb:sql", known=["stock:show"])
-    assert str(missing) == "a has no slet 'duckdb:sql'; run `pip install exop-duckdb`"
+    assert str(missing) == "a has no slet 'duckdb:sql'; run `pip install 'exop[duckdb]'`"
     absent = UnknownName(place="a", kind="kind", name="kafka", known=["queue"])
-    assert str(absent) == "a has no kind 'kafka'; run `pip install exop-kafka`"
+    assert str(absent) == "a has no kind 'kafka'; run `pip install 'exop[kafka]'`"
     file = errors.PluginError(plugin="a.py", problem="No module named 'pyarrow'")
     assert str(file).endswith("; run `pip install 'exop[columns]'`")
     assert "did you mean 'duckdb:sql'" in str(

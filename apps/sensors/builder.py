@@ -108,8 +108,8 @@ def _minutes(app: Application, readings: Any, aggregate: str, master: str) -> An
     """Add the slet that computes the minutes. The slets of all engines have the same ports, and read the same state."""
     slet, plugin = AGGREGATES[aggregate]
     if plugin and find_spec(plugin) is None:
-        name = plugin.replace("_", "-")
-        raise BuilderError(f"aggregate={aggregate} needs {name}: pip install {name}, or choose another engine")
+        name, extra = plugin.replace("_", "-"), plugin.removeprefix("exop_")
+        raise BuilderError(f"aggregate={aggregate} needs {name}: pip install 'exop[{extra}]', or choose another engine")
     more: dict[str, Any] = {"master": master} if aggregate == "spark" else {}
     return app.add(
         "per-minute",

@@ -146,8 +146,10 @@ def wired_to(text: str, manifest: Manifest, others: Iterable[Manifest]) -> str:
     return line + (text.partition("\n")[2] if manifest.wired else text)
 
 
-def missing_requirements(manifest: Manifest, known: Collection[Manifest]) -> list[str]:
-    """The missing requirements of a bundle, each with its cure; *known* are the installed bundles."""
+def missing_requirements(
+    manifest: Manifest, known: Collection[Manifest], bring: str = "`exop bundle install FOLDER` of one that fits"
+) -> list[str]:
+    """The missing requirements of a bundle, each with its cure; *known* bundles are there, and *bring* adds others."""
     found = []
     if not manifest.exop.contains(exop.__version__, prereleases=True):
         found.append(f"exop {manifest.exop} (this is {exop.__version__}: take another release of one of the two)")
@@ -166,7 +168,7 @@ def missing_requirements(manifest: Manifest, known: Collection[Manifest]) -> lis
         if best(needed, known) is None:
             others = [str(one.version) for one in known if one.name == needed.name]
             has = f"installed: {', '.join(others)}; " if others else ""
-            found.append(f"the bundle {needed} ({has}`exop bundle install FOLDER` of one that fits, or `--load` it)")
+            found.append(f"the bundle {needed} ({has}{bring})")
     return found
 
 

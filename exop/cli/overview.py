@@ -156,7 +156,9 @@ def overview(of_plugins: Mapping[str, str]) -> Iterator[str]:
     groups["Commands of plugins"] = dict(of_plugins)
     groups["Options of every command"] = {f"{name} {value}".rstrip(): text for name, (value, text) in COMMON.items()}
     groups["Without a command"] = {"--help, -h": "Show this overview.", "--version": "Show the version."}
-    groups["Without a command"]["--install-completion"] = "Let your shell complete commands, options and names."
+    groups["Without a command"]["--install-completion"] = (
+        "Let your shell complete commands, options and names (a script in your home)."
+    )
     yield "Usage: exop COMMAND [OPTIONS]\n"
     yield textwrap.fill(HELP, width)
     for title, lines in groups.items():

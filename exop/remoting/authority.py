@@ -55,15 +55,16 @@ def issue(
     authority: Path,
     name: str,
     *,
-    days: int = 365,
+    days: int | None = None,
     also: Sequence[str] = (),
     renew: bool = False,
     now: datetime | None = None,
 ) -> Path:
     """Issue a key and a certificate for the platform *name*; return the folder to copy to its host: `AUTHORITY/NAME`.
 
-    The certificate also contains the host names and IP addresses *also*, for other tools. With *renew*, a valid
-    certificate is replaced; it remains valid until it expires or is revoked.
+    The certificate is valid for 365 days, and also contains the host names and IP addresses *also*, for other tools.
+    With *renew*, a valid certificate is replaced, which remains valid until it expires or is revoked; of the last
+    certificate, what is not given is taken: the number of days, and *also*.
 
     Raises:
         IdentityError: the name has a valid certificate already, or cannot be the name of a platform.
@@ -76,13 +77,18 @@ def issue(
         problem = f"{name} has a certificate, valid until {valid[-1]['until']}"
         raise problem_at(authority, problem, "replace it with --renew, or revoke it first")
     ca, ca_key = _authority(authority)
-    end = min(at + timedelta(days=days), ca.not_valid_after_utc)
+    span, names = timedelta(days=365 if days is None else days), [*map(_general_name, (name, *also))]
+    if (before := _last(authority, name) if renew else None) is not None:
+        if days is None:
+            span = before.not_valid_after_utc - before.not_valid_before_utc - BACK_DATED
+        names = names if also else [*before.extensions.get_extension_for_class(x509.SubjectAlternativeName).value]
+    end = min(at + span, ca.not_valid_after_utc)
     both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     certificate = (
         _draft(_subject(name), key, at, end, ("digital_signature",))
         .issuer_name(ca.subject)
         .add_extension(both, critical=False)
-        .add_extension(x509.SubjectAlternativeName([*map(_general_name, (name, *also))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, SHA256())
     )
@@ -190,6 +196,13 @@ def name_of(certificate: x509.Certificate) -> str:
 def _valid(authority: Path, name: str | None, at: datetime) -> list[dict[str, str]]:
     """Return the valid certificates of a name, or of all names."""
     return [one for one in certificates(authority, now=at) if one["state"] == "valid" and name in (None, one["name"])]
+
+
+def _last(authority: Path, name: str) -> x509.Certificate | None:
+    """Return the last certificate of a name, valid or not."""
+    paths = sorted((authority / ISSUED).glob("*.pem"), key=lambda path: path.stat().st_mtime_ns)
+    found = [one for one in map(read_certificate, reversed(paths)) if name_of(one) == name]
+    return max(found, key=lambda one: one.not_valid_before_utc, default=None)  # the first of those of one second
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

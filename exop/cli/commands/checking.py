@@ -31,9 +31,9 @@ OPTIONAL: Final = {
     "numpy": "pip install 'exop[columns]'",
     "cryptography": "pip install 'exop[tls]'",
     "zeroconf": "pip install 'exop[discovery]'",
-    "exop-duckdb": "pip install exop-duckdb",
-    "exop-kafka": "pip install exop-kafka",
-    "exop-spark": "pip install exop-spark",
+    "exop-duckdb": "pip install 'exop[duckdb]'",
+    "exop-kafka": "pip install 'exop[kafka]'",
+    "exop-spark": "pip install 'exop[spark]'",
 }
 
 

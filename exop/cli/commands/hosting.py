@@ -206,7 +206,7 @@ def certs_issue(
     /,
     *,
     authority: Authority = _CERTS,
-    days: Days = 365,
+    days: Days | None = None,
     also: tuple[str, ...] = (),
     renew: bool = False,
     json: Json = False,
@@ -219,8 +219,9 @@ def certs_issue(
     Example: `exop certs issue edge-1`
 
     Args:
-        days: Days of validity: 365 by default.
-        also: A host name or IP address to put into the certificate, for other tools.
+        days: Days of validity: by default 365, or with --renew those of the last certificate.
+        also: A host name or IP address to put into the certificate, for other tools; with --renew, by default those of
+            the last certificate.
         renew: Replace a valid certificate, which remains valid until it expires.
     """
     from exop.remoting.authority import issue

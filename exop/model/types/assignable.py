@@ -254,9 +254,15 @@ def _schema_mismatch(source: Type, target: Type) -> Mismatch | None:
 def takes_class(wanted: Type, kind: type) -> bool:
     """Whether an instance of a class may be of a type, as far as the class tells that."""
     numbers = [one for one, abstract in ((int, Integral), (float, Real)) if issubclass(kind, abstract)]  # of numpy, too
+    numbers += [bool] * is_numpy_bool(kind)
     known = map(type_of, (*kind.__mro__[:-1], *numbers))  # of a type that another platform describes, the name is known
     pairs = ((base, one.bare) for base in known for one in wanted.members)
     return any(one.kind == "choice" or find_mismatch(base, one) is None for base, one in pairs)
+
+
+def is_numpy_bool(kind: type) -> bool:
+    """Whether a class is that of the booleans of numpy, which may not be loaded."""
+    return kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
 
 
 def value_mismatch(value: Any, wanted: Any, path: str) -> str | None:

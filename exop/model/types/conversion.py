@@ -20,6 +20,7 @@ from typing import Any, Final, SupportsIndex
 from uuid import UUID
 
 from exop.errors import MeshError, suggest
+from exop.model.types.assignable import is_numpy_bool
 from exop.model.types.description import CONCRETE, Type, type_of
 from exop.model.values.depth import DEPTH, deep_place, read_toml
 from exop.safe_repr import RAISED, message, safe_repr
@@ -88,7 +89,7 @@ def _scalar(value: Any, wanted: Type) -> Any:
     if kind is bool:
         if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
             return value.lower() in _TRUE
-        return bool(_require(value, isinstance(value, bool), "true or false"))
+        return bool(_require(value, isinstance(value, bool) or is_numpy_bool(type(value)), "true or false"))
     if kind is str:
         return str(_require(value, isinstance(value, str), "str"))
     if kind is timedelta:

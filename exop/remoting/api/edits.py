@@ -91,8 +91,8 @@ class Move(Edit, frozen=True, tag="move"):
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with all of them on the other host."""
         for name in (self.node, *self.also):
-            known = name in mesh.nodes or name in mesh.channels
-            mesh = mesh.move(name if known else name.removeprefix(f"{mesh.name}."), to=self.to)
+            is_bare = name in mesh.nodes or name in mesh.channels
+            mesh = mesh.move(name if is_bare else name.removeprefix(f"{mesh.name}."), to=self.to)
         return mesh
 
 

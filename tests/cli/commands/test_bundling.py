@@ -196,7 +196,7 @@ def test_a_bundle_that_another_one_requires_is_loaded_as_the_error_says(tmp_path
     exop("bundle", "new", tmp_path / "digits")
     folder, state = with_builder(tmp_path / "sums", "digits"), tmp_path / "state"
     refused = answer_of("check", folder, code=2)
-    assert "lacks the bundle digits (`exop bundle install FOLDER` of one that fits, or `--load` it)" in refused
+    assert "lacks the bundle digits (`--load FOLDER` of one that fits" in refused
     load = ("--load", tmp_path / "digits")
     assert "digits@0.1.0:add_up" in answer_of("check", folder, *load)
     for _ in range(2):

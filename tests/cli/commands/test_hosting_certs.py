@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from exop.remoting.authority import read_certificate
 from exop.remoting.identity import Identity
 from tests.cli.shell import answer_of, facts
 
@@ -26,13 +27,19 @@ def test_from_an_authority_to_a_revoked_certificate(folder):
     (edge,) = facts("certs", "show")
     assert (edge["name"], edge["state"]) == ("edge", "valid")
     assert f"edge  valid  {edge['since']}" in answer_of("certs", "show")
+    assert facts("certs", "issue", "edge", "--renew") == {"name": "edge", "identity": "certs/edge"}
+    renewed = read_certificate(folder / "certs/edge/edge.pem")
+    assert (renewed.not_valid_after_utc - renewed.not_valid_before_utc).days == 30
+    assert "edge.example.org" in str(renewed.extensions)
+    serials = [one["serial"] for one in facts("certs", "show")]
+    assert edge["serial"] in serials
     assert facts("certs", "revoke", "edge") == {
         "name": "edge",
-        "revoked": [edge["serial"]],
+        "revoked": serials,
         "list": "certs/revoked.pem",
     }
     assert facts("certs", "issue", "edge") == {"name": "edge", "identity": "certs/edge"}
-    assert sorted(one["state"] for one in facts("certs", "show")) == ["revoked", "valid"]
+    assert sorted(one["state"] for one in facts("certs", "show")) == ["revoked", "revoked", "valid"]
     assert "; copy certs/revoked.pem to the identities on all other hosts" in answer_of("certs", "revoke", "edge")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 
-from exop.model.meshes.diff import Difference, difference, setting_changes
+from exop.model.meshes.diff import Difference, channel_text, difference, setting_changes
 from exop.model.meshes.mesh import ChannelSpec, Mesh
 from tests.model.sample_meshes import SLETS, line, meshes, node
 
@@ -91,3 +92,10 @@ def test_every_setting_that_changes_and_why():
     plain, pinned = line().node("middle"), before.node("middle")
     assert [str(one) for one in setting_changes(plain, pinned)] == ["limit: 5, set from now on"]
     assert [str(one) for one in setting_changes(pinned, plain)] == ["limit: 5, follows the default from now on"]
+
+
+@pytest.mark.parametrize(("kind", "ends"), [("queue", "2"), ("window", "2; the open windows run to their end")])
+def test_the_text_of_a_channel_that_changes(kind, ends):
+    """Only a channel with windows tells what becomes of them."""
+    (text,) = channel_text(ChannelSpec("c", kind, {"count": 1}), ChannelSpec("c", kind, {"count": 2})).split("\n")
+    assert text.endswith(f"count: 1 → {ends}")

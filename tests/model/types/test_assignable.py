@@ -249,6 +249,8 @@ def test_a_value_is_of_a_type(value, wanted, problem):
         (np.float32(1), float, True),
         (np.float32(1), int, False),
         (np.int64(1), str, False),
+        (np.bool_(True), bool | None, True),
+        (np.int8(1), bool, False),
         ("a", int | float, False),
         (1, Metres, True),
         (None, int | None, True),

@@ -80,6 +80,7 @@ GOOD: list[tuple[Any, Any, Any]] = [
     ("2.5", float, 2.5),
     (np.float32(0.5), float, 0.5),
     (True, bool, True),
+    (np.bool_(True), bool, True),
     ("yes", bool, True),
     ("OFF", bool, False),
     ("0", bool, False),

@@ -291,7 +291,7 @@ def check_installed() -> None:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise SparkError(
-            f"pyspark cannot be imported: {error}; run `pip install exop-spark`, which installs it"
+            f"pyspark cannot be imported: {error}; run `pip install 'exop[spark]'`, which installs it"
         ) from error
 
 
