@@ -100,7 +100,7 @@ def find_application(text: str | None, where: Where) -> Iterator[Found]:
             yield Found(platform, application, node)
         except UnknownName as unknown:
             home = platform.status(application).get("home") if node else None
-            if unknown.facts["kind"] in ("node", "channel") and home not in (None, platform.name):
+            if unknown.facts.get("kind") in ("node", "channel") and home not in (None, platform.name):
                 part = f"{platform.name!r} runs a part of {application}"
                 unknown.add_note(f"{part}; give the command to its home, which has the whole: --on {home}")
             raise
