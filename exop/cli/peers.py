@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exop.cli.options import Where
-from exop.errors import BuilderError, PeerUnreachable, PlanError, RemotingError, UnknownName, entry
+from exop.errors import BuilderError, ExopError, PeerUnreachable, PlanError, RemotingError, UnknownName, entry
 
 if TYPE_CHECKING:
     from exop.remoting import RunningPlatform
@@ -134,15 +134,25 @@ def split(text: str, applications: Iterable[str]) -> tuple[str, str]:
 
 
 def _address_of(text: str) -> str | None:
-    """Return the address of the platform that runs an application; `None` if at most one platform runs."""
+    """Return the address of the platform that runs an application, or leads it; `None` if at most one platform runs."""
     found = _applications()
     having = [address for address, names in found.items() if split(text, names)[0]]
-    if len(having) > 1:
+    leading = [one for one in having if _leads(one, split(text, found[one])[0])] if len(having) > 1 else having
+    if len(having := leading or having) > 1:
         raise PeerUnreachable(f"{text!r} runs on several platforms: {', '.join(having)}; name one of them by --on")
     if not having and len(found) > 1:
         known = {name for names in found.values() for name in names}
         raise UnknownName(place="the set of running platforms", kind="application", name=text, known=known)
     return having[0] if having else None
+
+
+def _leads(address: str, application: str) -> bool:
+    """Whether a platform is the home of an application, and does not run a part of one that another platform leads."""
+    from exop.remoting.api.remote_platform import RemotePlatform
+
+    with suppress(ExopError), RemotePlatform(address) as platform:
+        return platform.status(application).get("home") in (None, platform.name)
+    return True  # it tells why it does not run there
 
 
 def _applications() -> dict[str, list[str]]:

@@ -105,7 +105,7 @@ def test_the_plan_of_a_drain(pair):
     nothing = answer_of("plan", "drain", "elsewhere", "--on", pair.a)
     assert nothing == "no application whose home is a has anything on elsewhere\n"
     assert answer_of("describe", "numbers.passed", "--on", pair.a).startswith("numbers.passed  active  on b  ")
-    assert "passed" in facts("describe", "numbers", "--on", pair.a)["hosts"]["b"]["nodes"]
+    assert "passed" in facts("describe", "numbers")["hosts"]["b"]["nodes"], "the home is found"
     assert "HOST" in answer_of("plan", "drain", "--on", pair.a, code=2)
     assert "--on a" in answer_of("describe", "numbers.sink", "--on", pair.b, code=2)
     text = answer_of("plan", "move", "numbers.sink", "b", "numbers.numbers", "--on", pair.a)
