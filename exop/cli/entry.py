@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
 
 import exop
 from exop.cli.overview import COMMANDS, COMMON, EPILOGUE, FAMILIES, HELP, discovered
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, report_error, say
+from exop.hooks import Plugins
 from exop.logs import levels_in, set_up
-
-if TYPE_CHECKING:
-    from exop.hooks import Plugins
 
 #: Flags have no negative form; the help texts name defaults.
 PLAIN = Parameter(negative=(), show_default=False)

@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Callable
 from itertools import takewhile
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from exop.engine.columns import check_times
+from exop.engine.following import Following
 from exop.engine.pull import BEGINNING, EventTime, InputPosition
 from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, FeedClosed
@@ -23,9 +24,6 @@ from exop.model.items import Reference
 from exop.model.values.columns import stream_of
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.log.memory import MemoryLog
-
-if TYPE_CHECKING:
-    from exop.engine.following import Following
 
 #: The column with the number of the row; -1 denotes a marker, a row that only moves the watermark.
 ROW: Final = "_row"

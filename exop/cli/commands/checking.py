@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from exop.cli.loading import known_plugins, load_mesh
 from exop.cli.options import Argument, Json, Load, Params, Program
@@ -19,10 +19,9 @@ from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
 from exop.errors import ExopError, MeshError, PlanError, RemotingError
 from exop.logs import print_stderr
+from exop.model.meshes.checks import resolved
+from exop.model.meshes.mesh import Mesh
 from exop.safe_repr import RAISED, error_text
-
-if TYPE_CHECKING:
-    from exop.model.meshes.mesh import Mesh
 
 #: Packages that ExoP needs; and those that some applications need, with the commands that install them.
 NEEDED: Final = ("pluggy", "msgspec", "msgpack", "rpyc", "structlog", "tomlkit", "rich", "cyclopts")
@@ -51,7 +50,6 @@ def check(
         app: Anything that `exop run` takes.
         deep: Let engines analyse their queries, too; Spark is started for it.
     """
-    from exop.model.meshes.checks import resolved
     from exop.pictures.picture import Picture
     from exop.wiring.changes.channels import preview
 

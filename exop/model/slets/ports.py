@@ -11,15 +11,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union
 
 from exop.errors import SettingError, UnknownName
 from exop.model.items import Batch, EndOfStream, Punctuation, Reference
-from exop.model.types.assignable import (
-    bind,
-    find_column_mismatch,
-    find_mismatch,
-    missing_field,
-    not_a_time,
-    substitute,
-    variables,
-)
+from exop.model.types import assignable
 from exop.model.types.description import ANY, Type, type_name, type_of
 from exop.model.values.columns import batch_type
 
@@ -149,9 +141,9 @@ class PortType:
         Raises:
             SettingError: there is no such field, and the error lists the known ones; or it is no number.
         """
-        problem = missing_field(self.items, name)
+        problem = assignable.missing_field(self.items, name)
         if problem is None and setting.rpartition(".")[2] == "time":
-            problem = not_a_time(self.items, name)
+            problem = assignable.not_a_time(self.items, name)
         if problem is not None:
             raise SettingError(place=place, setting=setting, problem=f"{problem}{self.sent_by}")
 
@@ -195,7 +187,7 @@ def node_at(place: str, nodes: Container[str]) -> tuple[str, str]:
 
 def is_generic(ports: Iterable[PortSpec]) -> bool:
     """Whether outputs among these ports have type variables, which are bound to the types of the inputs."""
-    return any(port.direction == "out" and variables(port.type.item) for port in ports)
+    return any(port.direction == "out" and assignable.variables(port.type.item) for port in ports)
 
 
 def derived(
@@ -205,8 +197,10 @@ def derived(
     found: dict[TypeVar, Any] = {}
     for port in inputs:
         if (given := taken.get(port.name)) is not None:
-            bind(type_of(port.type.item), type_of(dict if given.form == "columns" else given.item), found)
-    return tuple(replace(port, type=replace(port.type, item=substitute(port.type.item, found))) for port in outputs)
+            assignable.bind(type_of(port.type.item), type_of(dict if given.form == "columns" else given.item), found)
+    return tuple(
+        replace(port, type=replace(port.type, item=assignable.substitute(port.type.item, found))) for port in outputs
+    )
 
 
 def port_type(annotation: Any) -> PortType:
@@ -246,12 +240,12 @@ def mismatch(source: PortType, target: PortType, *, decoded: bool = False) -> st
         if source.form == "columns":
             return "these are rows, and no references to them"
     if "columns" not in (source.form, target.form):
-        found = find_mismatch(source.items, target.items, decoded=decoded)
+        found = assignable.find_mismatch(source.items, target.items, decoded=decoded)
         return None if found is None else str(found)
     for rows in (source, target):
         if rows.form != "columns" and not all(map(_has_fields, rows.items.members)):
             return f"items of type {rows} have no columns"
-    found = find_column_mismatch(source.items, target.items)
+    found = assignable.find_column_mismatch(source.items, target.items)
     both = "the columns differ: " if source.form == target.form else ""
     return None if found is None else f"{both}{found}"
 

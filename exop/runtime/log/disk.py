@@ -17,25 +17,8 @@ from exop.logs import logger
 from exop.model.items import CONTROL, Punctuation
 from exop.model.values.encoding import encode
 from exop.runtime.dataflow.batches import cut, to_items, weight
+from exop.runtime.log import segment as segments
 from exop.runtime.log.memory import Position, Retention, check_range, flat
-from exop.runtime.log.segment import (
-    COMMITTED,
-    DISK,
-    LARGEST,
-    LEVELS,
-    MARK,
-    UNFINISHED,
-    Files,
-    Frame,
-    Segment,
-    check_given_up,
-    contents,
-    note,
-    noted,
-    replace_file,
-    segment_names,
-    written,
-)
 
 #: The bytes of a part of a file at most that is copied at a time.
 PART: Final = 2**20
@@ -58,7 +41,7 @@ class DiskLog:
         folder: Path,
         retention: Retention | None = None,
         *,
-        files: Files = DISK,
+        files: segments.Files = segments.DISK,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder
@@ -71,7 +54,7 @@ class DiskLog:
         self._syncing = threading.RLock()
         self._broken: str | None = None
         self._version, self._synced = 1, 0  # of the content, which a killed process may not have forced to the disk
-        self._segments: list[Segment] = []
+        self._segments: list[segments.Segment] = []
         with ExitStack() as undo, self._doing("opened"):
             names = files.names(folder)
             self._lock = files.lock(folder / "lock")
@@ -105,12 +88,12 @@ class DiskLog:
     @property
     def settled(self) -> Position | None:
         """The position that `settle` has stored last, possibly in another process."""
-        return noted(self.folder, self._files)[0]
+        return segments.noted(self.folder, self._files)[0]
 
     def encoded(self, payload: Any) -> bytes:
         """Return rows in the form in which the log stores them, or raise `NotStorable`, or `MeshError` if too large."""
-        body = b"" if isinstance(payload, CONTROL) else encode(payload, levels=LEVELS)
-        if len(body) > LARGEST:
+        body = b"" if isinstance(payload, CONTROL) else encode(payload, levels=segments.LEVELS)
+        if len(body) > segments.LARGEST:
             size = f"{weight(payload)} rows and {len(body)} bytes"
             raise MeshError(f"a batch of {size} is too large for a log; append it in parts")
         return body
@@ -129,15 +112,17 @@ class DiskLog:
                 now = self._clock()
                 if mark:
                     told = (payload.time, payload.idle) if isinstance(payload, Punctuation) else ()
-                    self._write(written(end, now, 0, encode([marks, *told]), kind=MARK), end, marks + 1, now)
+                    self._write(
+                        segments.written(end, now, 0, encode([marks, *told]), kind=segments.MARK), end, marks + 1, now
+                    )
                 else:
-                    self._write(written(end, now, rows, body), end + rows, 0, now)
+                    self._write(segments.written(end, now, rows, body), end + rows, 0, now)
             return end + rows
 
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
         """Return the events from *start* up to *end*, rows as slices of their batches."""
         start, end = Position.at(start), Position.at(end)
-        found: list[Frame] = []
+        found: list[segments.Frame] = []
         with self._turn:
             check_range(start, end, self.start, self.position)
             with self._doing("read"):
@@ -148,7 +133,7 @@ class DiskLog:
                         if segment is not self._segments[-1]:
                             segment.close()
         # Decoded without the lock, so that appending threads do not wait.
-        return contents(found, start.offset, end.offset)
+        return segments.contents(found, start.offset, end.offset)
 
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset*, as far as they fill whole segments."""
@@ -171,8 +156,8 @@ class DiskLog:
                 if frame.behind <= place:
                     continue
                 if frame.first < offset:
-                    (kept,) = contents([frame], frame.first, offset)
-                    rest = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
+                    (kept,) = segments.contents([frame], frame.first, offset)
+                    rest = segments.written(frame.first, frame.time, weight(kept), encode(kept, levels=segments.LEVELS))
                 position = frame.position
                 break
             with self._doing("cut", broken=True):
@@ -206,11 +191,11 @@ class DiskLog:
         with self._doing("written"):
             if place is not None:
                 first = max(start, self.start) if start is not None and self._retention.endless else None
-                with closing(note(self._files, self.folder, Position.at(place), first)) as file:
+                with closing(segments.note(self._files, self.folder, Position.at(place), first)) as file:
                     if start is not None and start > self.start:  # on disk before the segments are removed
                         file.sync()
-            elif COMMITTED in self._files.names(self.folder):
-                self._files.remove(self.folder / COMMITTED)
+            elif segments.COMMITTED in self._files.names(self.folder):
+                self._files.remove(self.folder / segments.COMMITTED)
 
     def retain(self) -> None:
         """Drop the segments that are out of retention; also done whenever a segment is full."""
@@ -266,17 +251,17 @@ class DiskLog:
     def _open_segments(self, names: list[str]) -> None:
         """Open the segments, and continue after the last whole frame."""
         for name in names:
-            if name.endswith(UNFINISHED):
+            if name.endswith(segments.UNFINISHED):
                 self._files.remove(self.folder / name)
-        for name in segment_names(names):
-            self._segments.append(Segment(self._files, self.folder / name))
+        for name in segments.segment_names(names):
+            self._segments.append(segments.Segment(self._files, self.folder / name))
             self._segments[-1].close()  # the number of open files of a process is limited
         if not self._segments:
-            self._segments.append(Segment.create(self._files, self.folder, Position(0), self._clock()))
+            self._segments.append(segments.Segment.create(self._files, self.folder, Position(0), self._clock()))
         for one, after in pairwise(self._segments):
             one.sealed(after.base)
-        counted, given_up = noted(self.folder, self._files)
-        check_given_up(self.folder, self.start, given_up)
+        counted, given_up = segments.noted(self.folder, self._files)
+        segments.check_given_up(self.folder, self.start, given_up)
         self._segments[-1].find_end(counted)
         self.retain()
 
@@ -296,18 +281,18 @@ class DiskLog:
                 self._broken = f"{problem.strerror}; {_CURE}"
                 raise
 
-    def _roll(self, full: Segment, now: float) -> Segment:
+    def _roll(self, full: segments.Segment, now: float) -> segments.Segment:
         """Force the full segment to disk, and begin another one."""
         with self._doing("forced to the disk", broken=True):  # the system reports a lost write once
             full.sync()
-        newest = Segment.create(self._files, self.folder, full.position, now)
+        newest = segments.Segment.create(self._files, self.folder, full.position, now)
         with self._syncing:
             full.close()
         self._segments.append(newest)
         self.retain()
         return newest
 
-    def _cut(self, place: Position, holder: Segment, position: int, rest: bytes) -> None:
+    def _cut(self, place: Position, holder: segments.Segment, position: int, rest: bytes) -> None:
         """Remove the segments after *holder*, and replace the bytes of *holder* from *position* on by *rest*."""
         self._version += 1
         self.copied.clear()  # a copy gets all of it again
@@ -320,8 +305,8 @@ class DiskLog:
             head = holder.rest(0)[:position]
             with self._syncing:
                 holder.close()
-            replace_file(self._files, holder.path, head + rest)
-            self._segments[-1] = Segment(self._files, holder.path)
+            segments.replace_file(self._files, holder.path, head + rest)
+            self._segments[-1] = segments.Segment(self._files, holder.path)
         else:
             holder.take_back(position, place)
         self._segments[-1].sync()

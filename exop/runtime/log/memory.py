@@ -73,11 +73,16 @@ class Position(NamedTuple):
 
 
 class MemoryLog:
-    """A log in memory; it stores payloads by reference, and control items as long as the preceding row."""
+    """A log in memory; it stores payloads by reference, and control items as long as the preceding row.
+
+    Attributes:
+        start: The oldest stored offset.
+        end: The offset of the next row.
+    """
 
     def __init__(self, start: int | Position = 0, retention: Retention | None = None) -> None:
-        self._end, self._marks = Position.at(start)
-        self._start = self._end
+        self.end, self._marks = Position.at(start)
+        self.start = self.end
         self._retention = retention or Retention()
         self._bounded = self._retention.items is not None or self._retention.seconds is not None
         self._events: list[tuple[int, int, Any]] = []  # with the positions; accessing the middle of a deque is slow
@@ -87,20 +92,10 @@ class MemoryLog:
         self._lock = threading.RLock()
 
     @property
-    def start(self) -> int:
-        """The oldest stored offset."""
-        return self._start
-
-    @property
     def position(self) -> Position:
         """The position of the next event."""
         with self._lock:
-            return Position(self._end, self._marks)
-
-    @property
-    def end(self) -> int:
-        """The offset of the next row."""
-        return self._end
+            return Position(self.end, self._marks)
 
     def append(self, payload: Any, body: bytes | None = None) -> int:
         """Add a list, a record batch, or a control item; return the offset of the next row."""
@@ -108,21 +103,21 @@ class MemoryLog:
             if not isinstance(payload, list) and isinstance(payload, CONTROL):
                 if self._bounded and self._marks >= _MOST_MARKS and isinstance(payload, Punctuation):
                     self._events.pop()
-                self._events.append((self._end, self._marks, payload))
+                self._events.append((self.end, self._marks, payload))
                 self._marks += 1
             elif size := weight(payload):
-                self._events.append((self._end, self._marks, payload))
-                self._end += size
+                self._events.append((self.end, self._marks, payload))
+                self.end += size
                 self._marks = 0
                 if self._bounded:
                     self._forget()
-            return self._end
+            return self.end
 
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
         """Return the events from *start* up to *end*, rows as slices of their batches."""
         start, end = Position.at(start), Position.at(end)
         with self._lock:
-            check_range(start, end, self._start, Position(self._end, self._marks))
+            check_range(start, end, self.start, Position(self.end, self._marks))
             first = max(self._first, bisect_right(self._events, start, self._first, key=_PLACE) - 1)
             last = bisect_left(self._events, end, self._first, key=_PLACE)
             found: list[Any] = []
@@ -155,17 +150,17 @@ class MemoryLog:
                     break
                 events[self._first] = _GONE
                 self._first += 1
-                self._start = after
+                self.start = after
             if self._first > len(events) // 2 + 100:
                 del events[: self._first]
                 self._first = 0
 
     def _forget(self) -> None:
         keep = self._retention
-        before = self._end if keep.items is None else self._end - keep.items
+        before = self.end if keep.items is None else self.end - keep.items
         if keep.seconds is not None:
             now = time.monotonic()
-            self._times.append((now, self._end))
+            self._times.append((now, self.end))
             while self._times[0][0] < now - keep.seconds:
                 self._old = self._times.popleft()[1]
             before = min(before, self._old)
