@@ -8,12 +8,13 @@ may be shown in a terminal.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 #: The longest text of an error, and the longest traceback, that are shown, in characters.
@@ -128,6 +129,13 @@ def without_own_frames(error: BaseException) -> None:
 def frames_of(error: BaseException) -> traceback.StackSummary:
     """Return the frames of the place where the exception was raised, innermost last."""
     return traceback.extract_tb(_READ["__traceback__"](error), limit=-MOST)
+
+
+def frames_within(thread: int | None, entry: CodeType) -> list[tuple[FrameType, int]]:
+    """Return the frames of a thread inside of the call of *entry*, and their lines, innermost first."""
+    frame = sys._current_frames().get(thread or 0)
+    walked = traceback.walk_stack(frame) if frame is not None else ()
+    return list(takewhile(lambda one: one[0].f_code is not entry, walked))
 
 
 def stack_of(frames: Iterable[tuple[FrameType, int]]) -> str:

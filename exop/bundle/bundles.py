@@ -164,12 +164,11 @@ class Bundles:
             except BaseException:
                 self._take_back(there, running)
                 raise
-            replaced_bundles = [one for one in self._known.in_order_of_use() if one.key in renewed]
             for plan in plans:
-                self._context.hosts.release(plan.after.name, [one.key for one in replaced_bundles])
+                self._context.hosts.release(plan.after.name, [*reversed(renewed)])  # the importing ones first
             stopped = []
-            for one in replaced_bundles:
-                if not self.users(one):
+            for one in self._known.in_order_of_use():
+                if one.key in renewed and not self.users(one):
                     self._withdraw(one)
                     stopped.append(one.key)
             self._remember()
@@ -199,9 +198,8 @@ class Bundles:
                 left[one.key] = ", ".join(refusing)
             elif others:
                 text = wired_to(one.archive.files[MANIFEST].decode(), one.manifest, others)
-                renewed[one.key] = self._install(
-                    checked_archive({**one.archive.files, MANIFEST: text.encode()}, one.key)
-                )
+                files = {**one.archive.files, MANIFEST: text.encode()}
+                renewed[one.key] = self._install(checked_archive(files, one.key))
                 try:
                     self._start(renewed[one.key])
                 except BundleError as error:

@@ -10,7 +10,6 @@ are delivered.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections import deque
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from exop.errors import RegistryError
-from exop.safe_repr import stack_of
+from exop.safe_repr import frames_within, stack_of
 
 #: Seconds that a listener may take for one event before it is bypassed.
 PATIENCE: Final = 1.0
@@ -66,15 +65,11 @@ class Delivery:
 
     def hanging(self) -> list[dict[str, Any]]:
         """Return the bypassed listeners as plain data."""
-        frames = sys._current_frames()
         found = []
         with self._news:
             left = list(self._left.values())
         for call in left:
-            frame, stack = frames.get(call.thread), []
-            while frame is not None and frame.f_code is not Delivery._dispatch_all.__code__:
-                stack.append((frame, frame.f_lineno))
-                frame = frame.f_back
+            stack = frames_within(call.thread, Delivery._dispatch_all.__code__)
             seconds = round(time.monotonic() - call.since, 1)
             owner = getattr(call.listener, "__self__", None)
             behind, what = len(call.behind), str(getattr(owner, "filter", ""))

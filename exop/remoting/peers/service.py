@@ -22,7 +22,7 @@ from exop.remoting.peers.link import PeerLink
 from exop.remoting.policy import AccessControl
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.handshake import CONTROL
-from exop.remoting.transport.limits import DEFAULT_LIMITS, Limits
+from exop.remoting.transport.limits import DEFAULT_LIMITS
 from exop.remoting.transport.operation import Operation
 from exop.remoting.transport.server import ControlServer
 from exop.remoting.transport.sockets import Peer
@@ -72,14 +72,13 @@ class RemotingService:
         *,
         listen: str | None = None,
         announced: bool = False,
-        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.name, self.run = name, os.urandom(8).hex()
         self.access = access
         self.peers = Links(self._unknown)
         # A platform that listens has a wire for every name, since a peer may dial later.
         self.wires: Wires = Links(self.awaited)
-        self._registry, self._limits = registry, limits
+        self._registry, self._limits = registry, DEFAULT_LIMITS
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._contacts: dict[str, Peer] = {}
@@ -93,7 +92,6 @@ class RemotingService:
         self._server = ControlServer(
             operations,
             name=name,
-            limits=limits,
             local=False,
             listen=() if listen is None else (listen,),
             identity=access.identity,

@@ -7,19 +7,17 @@ Python cannot end a thread: an abandoned call continues until it returns, and it
 from __future__ import annotations
 
 import contextvars
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
 from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.runtime.supervision.interrupts import check_interrupt, interrupted, woken
-from exop.safe_repr import RAISED, error_text, stack_of
+from exop.safe_repr import RAISED, error_text, frames_within, stack_of
 
 T = TypeVar("T")
 
@@ -129,12 +127,7 @@ class UserCall(Generic[T]):
 
     def stack(self) -> str:
         """Return the stack of the user's code, as Python prints it."""
-        frames = []
-        ident = self._thread.ident
-        frame: FrameType | None = sys._current_frames().get(ident) if ident is not None else None
-        while frame is not None and frame.f_code is not UserCall._run.__code__:
-            frames.append((frame, frame.f_lineno))
-            frame = frame.f_back
+        frames = frames_within(self._thread.ident, UserCall._run.__code__)
         while frames and frames[-1][0].f_globals.get("__name__", "").startswith(_OURS):
             frames.pop()
         return stack_of(frames)
