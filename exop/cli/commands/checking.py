@@ -21,6 +21,7 @@ from exop.errors import ExopError, MeshError, PlanError, RemotingError
 from exop.logs import print_stderr
 from exop.model.meshes.checks import resolved
 from exop.model.meshes.mesh import Mesh
+from exop.runtime.supervision.interpreter import check_lock
 from exop.safe_repr import RAISED, error_text
 
 #: Packages that ExoP needs; and those that some applications need, with the commands that install them.
@@ -155,8 +156,6 @@ class Finding:
 
 
 def _python() -> Finding:
-    from exop.runtime.supervision.interpreter import check_lock
-
     try:
         check_lock()
     except PlanError as problem:

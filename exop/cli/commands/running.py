@@ -21,6 +21,8 @@ from exop.cli.view import View, choose_view, print_summary
 from exop.cli.watch import Watch, report_failures
 from exop.errors import ComponentFailed, ExopError, StateError, UnknownName
 from exop.report import run_report
+from exop.runtime.drivers.source import ThreadDriver
+from exop.runtime.supervision.watchdog import whereabouts
 
 if TYPE_CHECKING:
     from exop.bundle.dev import Development, Generation, Outcome
@@ -160,9 +162,6 @@ def _ended(watch: Watch, mesh: Mesh) -> int:
 
 def _stop(platform: Platform, application: str, *, at_once: bool) -> None:
     """Stop an application, and name a slet that does not return within 5 s, or 0.5 s if *at_once*."""
-    from exop.runtime.drivers.source import ThreadDriver
-    from exop.runtime.supervision.watchdog import whereabouts
-
     deployment = platform.deployment(application)
     if platform.remove(application, timeout=0.5 if at_once else 5.0):
         return

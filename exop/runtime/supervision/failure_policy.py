@@ -19,6 +19,7 @@ from exop.logs import logger
 from exop.model.items import CONTROL, DeadLetter, Punctuation
 from exop.model.slets.ports import OUT, PortSpec, node_at
 from exop.model.slets.spec import DEAD
+from exop.model.values.classes import name_of
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.partitioned import shared_out
 from exop.runtime.channels.wire import Undecoded
@@ -463,9 +464,6 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
 def _failed_item(
     component: Component, kind: Literal["kept", "dead letter"], failed: KeptItem, memento: tuple[bytes | None, str]
 ) -> FailedItem:
-    # Names are looked for by the codec, which most platforms never need.
-    from exop.model.values.classes import name_of
-
     spec = component.spec
     try:
         code: str | None = name_of(spec.factory)
