@@ -407,14 +407,10 @@ class PlatformBusy(RemotingError):
 class ConnectorLost(RemotingError):
     """A half of a remote connector has returned without its content.
 
-    Facts: `connector`, `channel` (its outbox), `host`, and what is `lost`.
+    Facts: `connector`, `host`, what is `lost`, `cure`.
     """
 
-    template = (
-        "the connector {connector} has lost its state: {host} has returned without {lost}; go on without them by `exop "
-        "accept {channel}` where the outbox is, unless the application is durable: then, start {host} again with its "
-        "state directory"
-    )
+    template = "the connector {connector} has lost its state: {host} has returned without {lost}; {cure}"
 
 
 class OperationFailed(RemotingError):

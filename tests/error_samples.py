@@ -242,11 +242,10 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "the platform is too busy for 'apply': 64 calls wait; try again",
     ),
     "ConnectorLost": (
-        {"connector": "lr/c/a>b", "channel": "lr.c.to.b", "host": "b", "lost": "the events 0 to 9"},
+        {"connector": "lr/c/a>b", "host": "b", "lost": "the events 0 to 9", "cure": "go on by `exop accept lr.c.to.b`"},
         (
-            "the connector lr/c/a>b has lost its state: b has returned without the events 0 to 9; go on without them "
-            "by `exop accept lr.c.to.b` where the outbox is, unless the application is durable: then, start b again "
-            "with its state directory"
+            "the connector lr/c/a>b has lost its state: b has returned without the events 0 to 9; go on by `exop "
+            "accept lr.c.to.b`"
         ),
     ),
     "OperationFailed": (

@@ -110,7 +110,7 @@ def further(error: BaseException) -> str:
         return ""
     place = where(cause)
     notes = [note.splitlines()[0] for note in notes_of(cause) if note]
-    return "; ".join([*notes, *([f"raised at {place}"] if place else [])])
+    return "; ".join([*notes, *([f"raised at {place}"] if place and place not in str(error) else [])])
 
 
 def where(error: BaseException) -> str:

@@ -14,7 +14,7 @@ Facts = Mapping[str, Any]
 def state_text(status: Facts) -> str:
     """Return the state of an application; while it opens, with the progress."""
     opening = status.get("opening")
-    return f"opening {opening['opened']} of {opening['total']}" if opening is not None else str(status["state"])
+    return f"opening {opening['opened']} of {opening['total'] or '?'}" if opening is not None else str(status["state"])
 
 
 def lasts(status: Facts) -> str:
@@ -69,7 +69,8 @@ def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:
         found = one.get("checkpoints", {})
         if found.get("trouble") and found.get("failing", 1) >= failures:
             held = ", ".join(f"{number(items)} items of {node}" for node, items in found.get("unwritten", {}).items())
-            yield f"{status['name']}: no checkpoints{where}: {found['trouble']}{held and f'; not written: {held}'}"
+            why = found["trouble"].removeprefix(f"{status['name']}: no checkpoint was taken: ")
+            yield f"{status['name']}: no checkpoints{where}: {why}{held and f'; not written: {held}'}"
 
 
 def host_lines(status: Facts) -> Iterator[str]:

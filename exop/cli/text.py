@@ -13,7 +13,7 @@ def answer(facts: object, text: str | Callable[[], str], *, json: bool) -> int:
     """Print a result: *facts* as JSON, or else *text*. Return exit code 0."""
     if json:
         print_json(facts)
-    else:
+    elif text:
         print(clean(text if isinstance(text, str) else text()))
     return 0
 
@@ -30,7 +30,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str =
         return ""
     table = [list(head), *shown] if any(head) else shown
     width = [max(len(line[index]) for line in table) for index in range(len(head))]
-    right = [not any(row[index].strip("0123456789.,~-%") for row in shown) for index in range(len(head))]
+    right = [{"-"} < {"-", *"".join(row[at] for row in shown)} <= {*"0123456789.,~-%"} for at in range(len(head))]
     lines = []
     for line in table:
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, width, right, strict=True)]

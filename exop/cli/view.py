@@ -215,7 +215,7 @@ def own_lines(section: Section) -> list[tuple[str, dict[str, Any]]]:
 def opening_facts(facts: Mapping[str, Any]) -> dict[str, str]:
     """Describe the progress of an opening: how many slets are ready, and which are not."""
     waited = ", ".join(f"{node} ({seconds(since)})" for node, since in facts["waiting"].items())
-    return {"ready": f"{facts['opened']} of {facts['total']}"} | ({"waiting": waited} if waited else {})
+    return {"ready": f"{facts['opened']} of {facts['total'] or '?'}"} | ({"waiting": waited} if waited else {})
 
 
 class View:

@@ -332,7 +332,7 @@ class Federation:
         if (known := self.here.known.get(application)) is not None and known.home != self.name:
             raise PlanError(
                 f"{application} spans several hosts, and is changed at its home, the platform {known.home!r}; this "
-                f"platform ({self.name!r}) runs a fragment of it; give the command to the home, by --on"
+                f"platform ({self.name!r}) runs a fragment of it; give the command to the home, --on {known.home}"
             )
 
     # --- what the exchange calls

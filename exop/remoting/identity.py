@@ -20,13 +20,13 @@ from exop.logs import logger
 
 #: Reasons of a failed handshake: parts of OpenSSL's names of errors and alerts, each with the problem and the cure.
 _REASONS: Final = {
-    "NOT_YET_VALID": "the certificate is not valid yet; compare the clocks of both hosts",
-    "CERTIFICATE_EXPIRED": "the certificate has expired; issue a new one: `exop certs issue NAME --renew`",
-    "CERTIFICATE_REVOKED": "the certificate is revoked; issue a new one: `exop certs issue NAME`",
-    "UNKNOWN_CA": "the certificate is of another authority; issue both certificates by one authority",
+    "NOT_YET_VALID": "{whose} is not valid yet; compare the clocks of both hosts",
+    "CERTIFICATE_EXPIRED": "{whose} has expired; issue a new one: `exop certs issue {name} --renew`",
+    "CERTIFICATE_REVOKED": "{whose} is revoked; issue a new one: `exop certs issue {name}`",
+    "UNKNOWN_CA": "{whose} is of another authority; issue both certificates by one authority",
     "CERTIFICATE_REQUIRED": "a certificate is required; give an identity: --identity DIR",
     "DID_NOT_RETURN": "a certificate is required; give an identity: --identity DIR",
-    "BAD_CERTIFICATE": "the certificate is not valid; compare the clocks of both hosts",
+    "BAD_CERTIFICATE": "{whose} is not valid; compare the clocks of both hosts",
     "PROTOCOL": "TLS 1.3 is required; update the other side",
     "HTTP_REQUEST": "the other side uses HTTP; only platforms connect here",
     "WRONG_VERSION": "the other side does not use TLS; give the same kind of address on both sides",
@@ -176,13 +176,16 @@ class Identity:
         return context
 
 
-def explain(error: OSError) -> str:
-    """Return the problem and the cure of a failed TLS handshake, on the side that refuses and on the refused one."""
+def explain(error: OSError, identity: Identity | None = None, peer: str = "") -> str:
+    """Return the problem and the cure of a failed TLS handshake with *peer*, on the side that refuses and the other."""
     reason = _RESULTS.get(getattr(error, "verify_code", 0)) or str(getattr(error, "reason", None) or "")
     if isinstance(error, ssl.SSLEOFError | ConnectionError):
         reason = "EOF"
     found = next((text for part, text in _REASONS.items() if part in reason), "")
     shown = reason.lower().replace("_", " ") or error.strerror or str(error)
+    own = identity.files().own.name if identity is not None and "ALERT" in reason else ""
+    whose = f"for the other side, the certificate of {own}" if own else "its certificate"
+    found = found.format(whose=whose, name=own or peer or "NAME")
     return found or f"the TLS handshake failed: {getattr(error, 'verify_message', '') or shown}"
 
 

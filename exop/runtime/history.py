@@ -158,10 +158,10 @@ class History:
         """Return the entries of an application, the oldest first, each with its `number` and without `undo`."""
         return shown(self._rows(application), self._process)
 
-    def reverse(self, mesh: Mesh, number: int) -> tuple[str, list[str]]:
+    def reverse(self, mesh: Mesh, number: int) -> tuple[str, dict[int, str]]:
         """Return the topology of *mesh* with the nodes and channels of a change as they were before this change.
 
-        The second result is a list of notes on later changes of the same nodes and channels, which are undone as well.
+        The second result: notes, by number, on later changes of the same nodes and channels, which are undone as well.
 
         Raises:
             PlanError: the entry does not exist or has changed no mesh, or the platform has no state directory.
@@ -181,11 +181,11 @@ class History:
                 why = f"({entry['what']}) has not changed a running mesh, so there is nothing to take back"
             raise PlanError(f"the entry {number} of {mesh.name} {why}; see `exop history {mesh.name}`")
         texts = {f"{kind}/{name}": section_text(mesh, kind, name) for kind, name in sections(mesh)}
-        notes = []
+        notes = {}
         for later, row in rows.items():
             if later > number and (again := [part for part in row.get("undo") or () if part in entry["undo"]]):
                 names = ", ".join(part.partition("/")[2] or "the application" for part in again)
-                notes.append(f"the later change {later} of {names} is undone as well")
+                notes[later] = f"the later change {later} of {names} is undone as well"
         return "\n".join(text for text in (texts | entry["undo"]).values() if text), notes
 
     def _keep(self, entry: dict[str, Any], number: int | None = None) -> None:

@@ -110,6 +110,11 @@ def test_the_plan_of_a_drain(pair):
     assert "--on a" in answer_of("describe", "numbers.sink", "--on", pair.b, code=2)
     text = answer_of("plan", "move", "numbers.sink", "b", "numbers.numbers", "--on", pair.a)
     assert "move numbers: home → b" in text
+    assert "would move; give the command to the home, --on a\n" in answer_of("drain", "b", "--on", pair.b, code=2)
+    said = answer_of("drain", "b", "--to", "a", "--on", pair.b, code=1)
+    assert said.startswith("exop: numbers spans several hosts")
+    assert said.endswith("give the command to the home, --on a\n")
+    assert "'a' without it" in answer_of("disconnect", "b", "--on", pair.a, code=2)
 
 
 def test_a_folder_of_the_name_of_a_platform(pair, tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from exop.cli.view import (
     title,
     waiting,
 )
+from exop.errors import CheckpointError
 from exop.logs import set_up
 from exop.report import run_report, totals_of
 
@@ -138,7 +139,7 @@ def test_notes():
         },
         crashed={"worker": "KeyError(1)"},
         kept={"half": {"slet": "p:old", "until": "12:00:00"}},
-        checkpoints={"trouble": "no room"},
+        checkpoints={"trouble": str(CheckpointError(application="app", problem="no room", cure="make room"))},
     )
     now["channels"]["q"]["trouble"] = "disk full"
     assert Rates().section(now)["notes"] == [
@@ -150,7 +151,7 @@ def test_notes():
         "app.sink: 3 dead letters, see `exop item list app.sink`",
         "app.q: disk full",
         "app.half: the predecessor p:old is kept until 12:00:00 (exop rollback app.half)",
-        "app: no checkpoints: no room",
+        "app: no checkpoints: no room; the application runs on; make room",
     ]
 
 
@@ -194,9 +195,11 @@ def test_log_lines_and_summary(capsys):
     set_up()
     view = choose_view(quiet=False)
     assert isinstance(view, Log)
+    view.show(status(0.0, 0, opening={**OPENING, "opened": 0, "total": 0}))
     view.show(status(0.0, 0, opening=OPENING))
     view.show(status(2.0, 1000))
-    opening, running = capsys.readouterr().err.splitlines()
+    stored, opening, running = capsys.readouterr().err.splitlines()
+    assert "ready='0 of ?'" in stored
     assert "ready='1 of 2' waiting='b (1 min 01 s)'" in opening
     for part in ("running", "application=app", "items=1000", "rate=500", "queued=10", "sink.written=5"):
         assert part in running
@@ -233,6 +236,7 @@ def test_columns():
     """Columns are as wide as their widest cell, numbers to the right, and nothing is cut."""
     text = columns(("name", "n"), [["a", 5], ["a long one" * 10, 12345]])
     assert text.splitlines()[1].endswith(" 5")
+    assert columns(("bundle", "used by"), [["a", "-"]]).splitlines()[1] == "a       -", "no number"
     assert "a long one" * 10 in text
 
 

@@ -62,22 +62,22 @@ UNACCEPTABLE: dict[str, tuple[Callable[[Authority, Authority], Any], str, str]] 
     "an expired certificate": (
         lambda own, other: Forger(own.issue("expired", since=-9)),
         "certificate has expired",
-        "the certificate has expired",
+        "its certificate has expired",
     ),
     "a future certificate": (
         lambda own, other: Forger(own.issue("future", since=9)),
         "certificate is not yet valid",
-        "the certificate is not valid yet",
+        "its certificate is not valid yet",
     ),
     "a certificate of another authority": (
         lambda own, other: Forger(other.issue("here")),
         "verify failed",
-        "the certificate is of another authority",
+        "its certificate is of another authority",
     ),
     "a self-signed certificate": (
         lambda own, other: Forger(other.folder),
         "self-signed certificate",
-        "the certificate is of another authority",
+        "its certificate is of another authority",
     ),
     "TLS 1.2": (
         lambda own, other: Forger(own.issue("old"), ssl.TLSVersion.TLSv1_2),

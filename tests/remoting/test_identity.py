@@ -125,8 +125,10 @@ def test_a_revoked_certificate_is_refused_without_a_restart(authority):
     client, peer = edge.files().client, home.peer(between(home, edge).server)
     assert revoke(authority, "edge") == [f"{peer.serial:x}"]
     made = handshake(home.files().server, client)
-    assert "is revoked" in explain(made.server_error)
-    assert "is revoked" in explain(made.client_error)
+    told = explain(made.server_error, home, "edge")
+    assert told == "its certificate is revoked; issue a new one: `exop certs issue edge`"
+    told = explain(made.client_error, edge)
+    assert told.startswith("for the other side, the certificate of edge is revoked; issue")
     assert home.objection(peer) == f"the certificate {peer.serial:x} of edge is revoked"
     assert between(home, other).server_error is None
     with pytest.raises(IdentityError, match="it is revoked; issue a new one: `exop certs issue edge`"):
@@ -199,9 +201,9 @@ def test_sessions_are_not_resumed(authority):
     ("issued", "accepted", "problem"),
     [
         (NOW + 0.95 * HOUR, True, ""),
-        (NOW + 1.5 * HOUR, False, "the certificate is not valid yet; compare the clocks of both hosts"),
+        (NOW + 1.5 * HOUR, False, "its certificate is not valid yet; compare the clocks of both hosts"),
         (NOW - 23 * HOUR, True, ""),
-        (NOW - 25 * HOUR, False, "the certificate has expired; issue a new one: `exop certs issue NAME --renew`"),
+        (NOW - 25 * HOUR, False, "its certificate has expired; issue a new one: `exop certs issue NAME --renew`"),
     ],
     ids=["issued 57 min ahead", "issued 90 min ahead", "expires in an hour", "expired an hour ago"],
 )

@@ -78,7 +78,7 @@ def test_revoked_certificate(attacked: Attacked, logs: Callable[[str], bool]) ->
     revoke(attacked.authority.folder, "former")
     with pytest.raises(RemotingError):
         ControlClient(attacked.uris["tls"], identity=Forger(folder)).ping()
-    assert logs("the certificate is revoked")
+    assert logs("its certificate is revoked; issue a new one: `exop certs issue NAME`")
 
 
 def test_name_of_another_peer(attacked: Attacked, logs: Callable[[str], bool]) -> None:

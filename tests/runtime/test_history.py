@@ -13,6 +13,7 @@ import pytest
 from exop import Application, Platform, connect
 from exop.cli import main
 from exop.errors import ExopError, LifecycleError, PeerRefused, PlanError, StateError, UnknownName
+from exop.model.meshes.mesh import ChannelSpec
 from exop.remoting import ControlClient, ControlServer, operation, operations
 from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.api.service import ManagementService
@@ -94,6 +95,16 @@ def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: p
     assert capsys.readouterr().out == "no operation on the platform is recorded\n"
     assert main(["history", "numbers", "--state", str(tmp_path)]) == 2
     assert "platform.sqlite could not be read" in capsys.readouterr().err
+
+
+def test_a_later_change_without_which_an_earlier_one_cannot_be_taken_back(platform: Platform) -> None:
+    """The error names it; once it is taken back, so is the earlier one."""
+    mesh = platform.apply(platform.mesh("numbers").configure("numbers", step=2))
+    platform.apply(mesh.rewire("numbers", out=ChannelSpec("buffer", "queue")).rewire("pass", item="buffer"))
+    with pytest.raises(PlanError, match="undo these first: `exop history numbers --reverse 3`; now, pass.item reads"):
+        platform.plan_reverse("numbers", 2)
+    platform.plan_reverse("numbers", 3).apply()
+    assert "step: 2 → 1" in str(platform.plan_reverse("numbers", 2))
 
 
 def test_deployments_that_fail_and_applications_that_are_gone(platform: Platform, tmp_path: Path) -> None:

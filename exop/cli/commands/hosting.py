@@ -158,7 +158,9 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
     found: list[dict[str, Any]] = []
     with the_platform(request) as platform:
         if (target := to or platform.name) == host:
-            raise BuilderError(f"{host} is the platform to which everything would move; name another one, --to HOST")
+            at = sorted({one.get("home", host) for one in platform.status()["applications"].values()} - {host})
+            cure = f"give the command to the home, --on {' or '.join(at)}" if at else "name another one, --to HOST"
+            raise BuilderError(f"{host} is the platform to which everything would move; {cure}")
         for application in platform.applications():
             mesh = platform.mesh(application)
             placement = Placement(mesh, platform.name)
@@ -174,7 +176,7 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
                 more = {} if request.dry_run else changed_facts(plan.carry_out(**bounds.limits()))
                 found.append({"application": application, "moved": names} | more)
             except ExopError as problem:
-                say(f"exop: {application}: {problem}")
+                say(f"exop: {problem}" if str(problem).startswith(application) else f"exop: {application}: {problem}")
                 found.append({"application": application, "moved": [], "problem": str(problem)})
     done = "would move" if request.dry_run else "moved"
     lines = [f"{one['application']}: {', '.join(one['moved'])} {done} to {target}" for one in found if one["moved"]]

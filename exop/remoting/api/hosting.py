@@ -79,6 +79,9 @@ class Hosting:
         """
         store = self._applications.store
         known = store.peers() if store is not None else {}
+        if name not in known and name in self.remoting.peers:
+            how = f"by --peer {name}=… (start {self.name!r} without it), from there, or until this platform stops"
+            raise UnknownName(f"the state directory of {self.name!r} has no peer {name!r}: it is linked {how}")
         if store is None or name not in known:
             raise UnknownName(place=f"the state directory of {self.name!r}", kind="peer", name=name, known=known)
         store.remember_peer(name, None)

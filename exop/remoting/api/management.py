@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
-from exop.errors import PlanError, UnknownName
+from exop.errors import MeshError, PlanError, UnknownName
 from exop.model.filter import as_filter
 from exop.model.meshes.checks import with_full_paths
 from exop.model.meshes.mesh import Mesh
@@ -284,7 +284,7 @@ class Management(Hosting, Generic[AnyPlan]):
         """
         toml, notes = self._applications.history.reverse(self.mesh(application), number)
         try:
-            return cast("AnyPlan", cast("Plan", self.plan_topology(toml)).noting(notes))
+            return cast("AnyPlan", cast("Plan", self.plan_topology(toml)).noting([*notes.values()]))
         except UnknownName as unknown:
             bundle = str(unknown.facts["name"]).rpartition(":")[0]
             if unknown.facts["kind"] != "slet" or "@" not in bundle:
@@ -296,6 +296,10 @@ class Management(Hosting, Generic[AnyPlan]):
                 f"replaced, and {bundle} is not started: {cure} starts it beside the new version; then repeat this"
             )
             raise PlanError(problem) from unknown
+        except MeshError as problem:
+            first = ", then ".join(f"`exop history {application} --reverse {later}`" for later in sorted(notes)[::-1])
+            why = f"the change {number} of {application} cannot be undone before later ones of the same nodes"
+            raise (PlanError(f"{why}; undo these first: {first}; now, {problem}") if notes else problem) from None
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply(

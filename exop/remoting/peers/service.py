@@ -324,7 +324,7 @@ class RemotingService:
                     client.ping()
         except PeerUnreachable as problem:
             reason = problem.facts.get("problem", problem)
-            _log.info("the control connection of the peer %r has ended: %s", link.peer, reason)
+            _log.info("the peer %r cannot be called: %s", link.peer, reason)
         finally:
             client.close()
             if link.client is client:

@@ -210,7 +210,7 @@ class ControlClient:
 
     def _met(self, kind: str, deadline: float, ticket: str = "") -> Contact:
         if self._endpoint is None:
-            raise PeerUnreachable(address=self._address, problem="it has ended, and only the peer can dial")
+            raise PeerUnreachable(address=self._address, problem="the connection has ended, and only the peer can dial")
         hello = Hello(name=self._name, kind=kind, ticket=ticket)
         return meet(self._endpoint, hello, self._limits, deadline, self._identity, self._hooks)
 

@@ -178,7 +178,9 @@ def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None =
             from exop.remoting.identity import explain
 
             if isinstance(problem, ssl.SSLError):
-                raise PeerRefused(address=endpoint.label, problem=explain(problem)) from None
+                found = explain(problem, needed, endpoint.platform)
+                what = "is refused" if isinstance(problem, ssl.SSLCertVerificationError) else "refused"
+                raise PeerRefused(f"the platform at {endpoint.label} {what}: {found}") from None
         if isinstance(problem, OSError):
             reason = problem.strerror or str(problem) or type(problem).__name__
             raise PeerUnreachable(address=endpoint.label, problem=reason) from None

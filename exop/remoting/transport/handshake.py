@@ -172,7 +172,7 @@ def meet(
     try:
         wanted = endpoint.platform or hello.platform
         hello = msgspec.structs.replace(hello, platform=wanted, run=hooks.run if hooks is not None else "")
-        welcome = greet(channel, endpoint.label, deadline, hello)
+        welcome = greet(channel, endpoint.label, deadline, hello, identity)
         for name, source in ((wanted, "the one that is wanted"), (peer.name, "its certificate")):
             if name and welcome.name != name:
                 shown = clean(welcome.name[:_SHOWN])
@@ -193,7 +193,7 @@ def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:
     return BoundedChannel(sock, limits, frozenset({REPLY, FAULT}), budget)
 
 
-def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello) -> Welcome:
+def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello, identity: Identity | None) -> Welcome:
     """The dialler's side of the greeting."""
     try:
         # It may have declined before it read anything; the answer can still be read then.
@@ -206,7 +206,7 @@ def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello) 
         raise PeerUnreachable(address=address, problem="a process listens there, but does not answer") from None
     except EOFError as problem:
         if isinstance(alert := problem.__cause__, ssl.SSLError):
-            raise PeerRefused(address=address, problem=explain(alert)) from None
+            raise PeerRefused(address=address, problem=explain(alert, identity)) from None
         raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
     release = f"exop {clean(answer.exop[:_SHOWN])}" if answer.exop else "an unknown release"
     if answer.protocol != PROTOCOL:

@@ -235,7 +235,7 @@ class ControlServer:
         except (PeerRefused, OSError) as refused:
             from exop.remoting.identity import explain
 
-            problem = refused.facts["problem"] if isinstance(refused, PeerRefused) else explain(refused)
+            problem = refused.facts["problem"] if isinstance(refused, PeerRefused) else explain(refused, self._identity)
             self._on_refusal(address or f"a process at {listener.address}", problem)
             if isinstance(refused, PeerRefused) and accepted.fileno() >= 0:
                 self._loaded_sessions().decline(accepted, problem)

@@ -78,7 +78,7 @@ class Outbox(Connector):
         self._idle = False
         self._sent_at = 0.0  # the time of the last item that its pusher sent
         self._inbox: str | None = None  # the incarnation of the inbox
-        self._restored = False
+        self._restored, self._durable = False, True
         self._disk: Spill | None = None
         self._spilling = threading.Lock()
 
@@ -332,6 +332,7 @@ class Outbox(Connector):
             # The stored events get new numbers: those that the inbox expects.
             self._first = self._done = self._reported.next
             self._inbox, self.state, self.trouble = self._reported.incarnation, DISCONNECTED, None
+        logger("exop.runtime").info("the loss of a connector is accepted; it goes on", channel=self.name)
         self.resumed(self._reported)
         self._wake()  # the wire has not asked since the loss, so a push would not wake it
 
@@ -356,8 +357,9 @@ class Outbox(Connector):
         self.state, self._reason = LOST, ""
         who = "this platform" if ours else self.peer
         lost = f"the events before {progress.next}" if ours else f"the events {progress.next} to {self._first - 1}"
-        channel = f"{self.application}.{self.name}"
-        self.trouble = str(ConnectorLost(connector=self.key, channel=channel, host=who, lost=lost))
+        again = f"start {who} again with its state directory; if that is gone, " if self._durable else ""
+        cure = f"{again}go on without them by `exop accept {self.application}.{self.name}` where the outbox is"
+        self.trouble = str(ConnectorLost(connector=self.key, host=who, lost=lost, cure=cure))
         logger("exop.runtime").error("a connector has lost its state", channel=self.name, problem=self.trouble)
         self.alarm()
 
@@ -437,7 +439,8 @@ class Outbox(Connector):
             self._captured = self._covered = self._first + self.depth
 
     def take_part(self, *, on: bool) -> None:
-        """Record whether checkpoints count the events on disk."""
+        """Record whether checkpoints count the events, also those on disk."""
+        self._durable = on
         if self._disk is not None:
             self._disk.take_part(on=on)
 

@@ -260,8 +260,7 @@ class Checkpointer:
         try:
             yield
         except RAISED as error:
-            again = "it is tried again with the next one"
-            problem = error if isinstance(error, ExopError) else self._refused(error_text(error), again)
+            problem = error if isinstance(error, ExopError) else self._refused(error_text(error), "")
             self.figures.failed += failed
             self.figures.failing += 1
             self._note(str(problem))
@@ -453,4 +452,5 @@ class Checkpointer:
                 self.take(BRIEF)
 
     def _refused(self, problem: str, cure: str) -> CheckpointError:
+        cure = cure or "it is tried again with the next one"
         return CheckpointError(application=self._deployment.name, problem=problem, cure=cure)

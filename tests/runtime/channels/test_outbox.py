@@ -152,8 +152,11 @@ def test_an_inbox_that_returns_without_its_content_is_shown_as_lost(wires):
     entry.push(1)
     wires.pump()
     assert sender.metrics()["state"] == LOST
-    assert "app/c/a>b has lost its state: b has returned without the events 0 to 0" in sender.trouble
+    assert "app/c/a>b has lost its state: b has returned without the events 0 to 0; start b again" in sender.trouble
     assert sender.depth == 1
+    sender.take_part(on=False)
+    sender.resumed(sender._reported)
+    assert "events 0 to 0; go on without them by `exop accept" in sender.trouble, "nothing is stored"
 
 
 def test_an_inbox_that_returns_with_its_content_goes_on(wires):
