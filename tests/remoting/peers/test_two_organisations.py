@@ -73,7 +73,10 @@ def halves(folder: Path) -> tuple[Application, Application]:
 
 
 def test_an_application_has_finished_when_its_peer_has_everything(tmp_path):
-    """Its source ends while the receiver is away, and its platform starts again: what the outbox holds is delivered."""
+    """Its source ends while the receiver is away, and its platform starts again: what the outbox holds is delivered.
+
+    The receiver leaves as soon as it has finished: its last acknowledgements leave before.
+    """
     sending, receiving = halves(tmp_path)
     sending.durable(every=PATIENCE)
     options = {"name": "city", "control": False, "listen": "tcp://127.0.0.1:0", "state": tmp_path / "state"}
@@ -82,11 +85,12 @@ def test_an_application_has_finished_when_its_peer_has_everything(tmp_path):
         eventually(lambda: city.status("tolls")["state"] == "delivering")
         assert city.status("tolls")["channels"]["reports"]["lag"] == 11  # with the end of the stream
         assert not city.wait("tolls", 0)
-    with Platform(**options) as city, Platform(name="bank", control=False) as bank:
+    with Platform(**options) as city:
         assert city.status("tolls")["state"] == "delivering"
-        bank.remoting.connect(city.address, "city")
-        bank.apply(receiving.build())
-        assert bank.wait("accounts", PATIENCE)
+        with Platform(name="bank", control=False) as bank:
+            bank.remoting.connect(city.address, "city")
+            bank.apply(receiving.build())
+            assert bank.wait("accounts", PATIENCE)
         assert city.wait("tolls", PATIENCE)
         assert (tmp_path / "out").read_text().split() == [str(number) for number in range(10)]
     with Platform(**options) as city:
