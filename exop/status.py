@@ -56,7 +56,7 @@ def _channels(deployment: Deployment, *, whole: bool = True) -> dict[str, Any]:
 
 
 def state_of(deployment: Deployment) -> str:
-    """Return `opening`, `running`, `finished`, `crashed`, `suspended` (after an error) or `hangs` (in an item)."""
+    """Return `opening`, `running`, `delivering`, `finished`, `crashed`, `suspended` (by an error) or `hangs`."""
     if deployment.started is None:
         return "opening"
     if deployment.finished.is_set():
@@ -65,7 +65,9 @@ def state_of(deployment: Deployment) -> str:
         return "crashed"
     if deployment.failures():
         return "suspended"
-    return "hangs" if any(one.trouble.hang is not None for one in deployment.components.values()) else "running"
+    if any(one.trouble.hang is not None for one in deployment.components.values()):
+        return "hangs"
+    return "delivering" if deployment.delivering else "running"
 
 
 def component_status(deployment: Deployment, component: Component) -> dict[str, Any]:

@@ -58,9 +58,19 @@ def attention_lines(status: Facts, *, brief: bool = False) -> Iterator[str]:
     for name, facts in {**status["channels"], **status["inserted"]}.items():
         if facts.get("trouble"):
             yield f"{status['name']}.{name}: {facts['trouble']}"
+    if status["state"] == "delivering":
+        yield from (f"{status['name']}: has to deliver {line}" for line in undelivered(status))
     yield from beside_lines(status)
     yield from host_lines(status)
     yield from checkpoint_lines(status)
+
+
+def undelivered(status: Facts) -> Iterator[str]:
+    """Yield what each outbox has for its peer, with its state; nothing if the application spans hosts."""
+    for name, facts in status["channels"].items() if not status.keys() & {"hosts", "home"} else ():
+        if facts.get("lag"):
+            peer, state = facts.get("peer"), facts.get("state")
+            yield f"{number(facts['lag'])} events of {name} that {peer} has not acknowledged (connector: {state})"
 
 
 def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:

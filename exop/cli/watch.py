@@ -134,7 +134,9 @@ class Watch:
         drivers = deployment.drivers()
         if (moved := sum(driver.count + driver.rows for driver in drivers)) != self._moved:
             self._moved, self._moved_at = moved, now
-        elif now - self._moved_at >= SLOW and (names := awaited(deployment.components, drivers)):
+        elif now - self._moved_at >= SLOW and (
+            names := [*awaited(deployment.components, drivers), *deployment.undelivered()]
+        ):
             self._moved_at = inf  # it is told once
             which = " and ".join(f"{self.application}.{name}" for name in names)
             say(f"waiting for {which}: nothing has left for {SLOW:g} s; Ctrl-C again stops at once")

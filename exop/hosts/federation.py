@@ -415,8 +415,7 @@ class Federation:
                 threading.Thread(target=work, name=f"exop remove {application}", daemon=True).start()
             case messages.Finish():
                 if (deployment := self._local.deployed.get(application)) is not None:
-                    deployment.is_fragment = False
-                    deployment.check_finished()
+                    deployment.check_finished(everywhere=True)
                     deployment.notify_waiting()
             case messages.Report():
                 self._heard(application, notice)

@@ -58,7 +58,7 @@ class Deployment:
         windows: The window channels whose punctuations arrive through each channel.
         loops: Functions that detect the end of each cycle; drivers without items call them.
         retired: Folders of replaced engines, to which the last checkpoint may still refer.
-        finished: Set when every component has ended.
+        finished: Set when every component has ended, and the peers have acknowledged all that was sent to them.
         over: Called before `finished` is set, if all components have ended by themselves.
         changing: A lock that is held while the mesh is being changed, so that no checkpoint is taken meanwhile.
         parking: A lock that one thread at a time holds while drivers park; any thread may release it.
@@ -232,7 +232,17 @@ class Deployment:
 
     def all_ended(self) -> bool:
         """Return whether all components have ended, and peers have acknowledged all sent to them; raises as `wait`."""
-        return self._ended() or not (self._at_work() or any(one.unacknowledged for one in self.channels.values()))
+        return self._ended() or not (self._at_work() or self.undelivered())
+
+    def undelivered(self) -> dict[str, int]:
+        """Return the number of events that peers have not acknowledged, by channel."""
+        channels = list(self.channels.items())
+        return {name: count for name, one in channels if (count := one.unacknowledged)}
+
+    @property
+    def delivering(self) -> bool:
+        """Whether the application waits only for other platforms to acknowledge what it has sent to them."""
+        return not (self.is_fragment or self.finished.is_set() or self._at_work()) and bool(self.undelivered())
 
     def _ended(self) -> bool:
         """Return whether the application has finished; raise `ComponentFailed` if an error prevents that."""
@@ -290,9 +300,14 @@ class Deployment:
             driver.wake()
         self.notify_waiting()
 
-    def check_finished(self) -> None:
-        """Set `finished` if every component has ended, and channels without consumers have stored the last items."""
-        if self.is_fragment or self._at_work():
+    def check_finished(self, *, everywhere: bool = False) -> None:
+        """Set `finished` if every component has ended, and channels without consumers have stored the last items.
+
+        What was sent to peers must be acknowledged, unless the home has found that all fragments have ended
+        (*everywhere*): then, an outbox that was restored may hold what its peer has had, and acknowledges no more.
+        """
+        self.is_fragment = self.is_fragment and not everywhere
+        if self.is_fragment or self._at_work() or (self.undelivered() and not everywhere):
             return
         if self.over is not None and all(one.status is State.ENDED for one in self.components.values()):
             self.over()
@@ -346,6 +361,9 @@ class Deployment:
         if not stopped:
             self._visibility.look(attended)
         self._look_for_deadlocks(() if stopped else drivers)
+        if not (stopped or self._attended.open):  # a peer may have acknowledged the last events
+            self.check_finished()
+            self.notify_waiting()
         if self.awaits_rest:
             self.awaits_rest = False
             self.nudge()

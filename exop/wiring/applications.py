@@ -364,8 +364,18 @@ class Applications:
                     discard(deployment, self._manager, component)
                 self._destroy_channels(deployment)
                 self._manager.user.abandon(deployment.name)
+                self._tell_dropped(deployment)
                 deployment.finished.set()
+                deployment.notify_waiting()
             return left
+
+    def _tell_dropped(self, deployment: Deployment) -> None:
+        """Log the events that no peer has acknowledged, unless a checkpoint has them, or their receiver goes, too."""
+        if deployment.finished.is_set() or deployment.is_fragment or not (events := deployment.undelivered()):
+            return
+        if self.store is None or not self.store.checkpoints.has(deployment.name):
+            problem = "events that were not delivered are dropped"
+            logger("exop.wiring").warning(problem, application=deployment.name, events=events)
 
     def _create(
         self, deployment: Deployment, snapshot: Snapshot | None, timeout: float | None, undo: ExitStack

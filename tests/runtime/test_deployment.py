@@ -427,6 +427,16 @@ def test_an_application_has_finished_when_a_channel_without_consumers_has_stored
     assert sorted(stored) == sorted([*range(20)] * 3)
 
 
+def test_an_application_that_has_ended_everywhere_has_finished_whatever_an_outbox_holds():
+    """The home knows that all was delivered; an outbox that was restored may hold events that its peer has had."""
+    deployment = Deployment(Mesh("one"))
+    deployment.is_fragment, deployment.channels["one.to.b"] = True, SimpleNamespace(unacknowledged=1)
+    deployment.check_finished()
+    assert not deployment.finished.is_set()
+    deployment.check_finished(everywhere=True)
+    assert deployment.finished.is_set()
+
+
 def test_the_errors_of_the_newest_replaced_slets_remain(rig):
     """Not of all: an application may run, and be repaired, for years."""
     deployment = rig.run(line(numbers=(count_up, {"to": 1}), sink=Takes))

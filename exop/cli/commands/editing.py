@@ -12,8 +12,18 @@ from exop.cli.options import Call, Node, Proof, Request, Runs, Succession, Trigg
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
+from exop.cli.status_text import undelivered
 from exop.cli.text import answer, paused
-from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, PlanError, StaleMesh, UnknownName, entry
+from exop.errors import (
+    BuilderError,
+    ComponentFailed,
+    ExopError,
+    PeerUnreachable,
+    PlanError,
+    StaleMesh,
+    UnknownName,
+    entry,
+)
 from exop.model.slets.spec import parse
 
 #: How often an edit is planned if other changes are made between planning and applying it.
@@ -140,9 +150,14 @@ def remove(app: Runs, /, *, request: Request = Request()) -> int:
     with find_application(app, request) as found:
         if found.node or request.dry_run:
             return edit_found(found, {"edit": "remove"}, request)
+        dropped = list[str]()
+        with suppress(ExopError):  # it is down
+            dropped += undelivered(found.platform.status(found.application))
         left = found.platform.remove(found.application)
     text = f"{found.application}: removed" + ("" if left else "; a slet, or a host, has not answered yet")
-    return answer({"application": found.application, "removed": True, "left": left}, text, json=request.json)
+    text += f"; dropped: {', '.join(dropped)}" if dropped else ""
+    facts = {"application": found.application, "removed": True, "left": left, "dropped": dropped}
+    return answer(facts, text, json=request.json)
 
 
 def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:

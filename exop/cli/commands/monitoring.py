@@ -178,7 +178,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
         ]
         if failed:
             yield f"{name}: {', '.join(failed)}"
-        elif one["state"] not in ("running", "finished") and not one["crashed"]:
+        elif one["state"] not in ("running", "delivering", "finished") and not one["crashed"]:
             yield f"{name}: {state_text(one)}"
         yield from checkpoint_lines(one, failures=2)  # one may fail because a source is slow
 

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -221,6 +221,19 @@ class DataConnection(frames.Outgoing):
         with suppress(OSError):  # it has ended by itself
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
         self._ready.add(self)
+
+    def finish(self, ends: Iterable[frames.ReceiverEnd], reason: str) -> None:
+        """Send the progress of these inboxes, for which an outbox of the peer may wait, and end the connection."""
+        if self._turn.acquire(timeout=self._limits.tick):  # unless the peer reads nothing
+            try:
+                for one in ends:
+                    one.gather(self._buffers)
+                self._write(self._buffers)
+            except (EOFError, OSError) as problem:
+                reason = str(problem)
+            finally:
+                self._turn.release()
+        self.close(reason)
 
     def answers(self, seconds: float) -> bool:
         """Whether the peer answers within *seconds* what is sent now, or, if it has much to send, still sends."""

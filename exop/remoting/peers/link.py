@@ -163,7 +163,8 @@ class PeerLink:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self.drop(reason)
+        if (connection := self._connection) is not None:
+            connection.finish([*self._receivers.values()], reason)
         if self.client is not None:
             self.client.hang_up()
         if self._thread.is_alive() and self._thread is not threading.current_thread():

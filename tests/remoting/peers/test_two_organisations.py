@@ -11,6 +11,7 @@ from exop import Application, Platform
 from exop.errors import PeerRefused
 from exop.remoting.authority import create_authority, issue
 from exop.stock.slets import WriteLines, count_up
+from tests.cli.shell import answer_of, exop
 from tests.rig import PATIENCE, eventually
 
 SHARED = {"key": "tolls/reports/city>bank", "epoch": 1, "ack": "done"}
@@ -59,3 +60,55 @@ def test_a_channel_from_one_organisation_to_another(tmp_path):
             for operation, given in (("applications", {}), ("end", {"application": "tolls"})):
                 with pytest.raises(PeerRefused, match="the role of this peer is none"):
                     here.remoting.peers[there].call(operation, **given)
+
+
+def halves(folder: Path) -> tuple[Application, Application]:
+    """An application with ten items for the channel, and the one that writes what comes."""
+    sending, receiving = Application("tolls"), Application("accounts")
+    reports = sending.channel("reports", kind="outbox", peer="bank", **SHARED)
+    sending.add("numbers", "stock:count_up", to=10, out=reports)
+    reports = receiving.channel("reports", kind="inbox", peer="city", **SHARED)
+    receiving.add("sink", "stock:write_lines", item=reports, path=folder / "out")
+    return sending, receiving
+
+
+def test_an_application_has_finished_when_its_peer_has_everything(tmp_path):
+    """Its source ends while the receiver is away, and its platform starts again: what the outbox holds is delivered.
+
+    The receiver leaves as soon as it has finished: its last acknowledgements leave before.
+    """
+    sending, receiving = halves(tmp_path)
+    sending.durable(every=PATIENCE)
+    options = {"name": "city", "control": False, "listen": "tcp://127.0.0.1:0", "state": tmp_path / "state"}
+    with Platform(**options) as city:
+        city.apply(sending.build())
+        eventually(lambda: city.status("tolls")["state"] == "delivering")
+        assert city.status("tolls")["channels"]["reports"]["lag"] == 11  # with the end of the stream
+        assert not city.wait("tolls", 0)
+    with Platform(**options) as city:
+        assert city.status("tolls")["state"] == "delivering"
+        with Platform(name="bank", control=False) as bank:
+            bank.remoting.connect(city.address, "city")
+            bank.apply(receiving.build())
+            assert bank.wait("accounts", PATIENCE)
+        assert city.wait("tolls", PATIENCE)
+        assert (tmp_path / "out").read_text().split() == [str(number) for number in range(10)]
+    with Platform(**options) as city:
+        assert city.applications() == []
+
+
+def test_what_is_not_delivered_is_named_when_it_is_dropped(tmp_path, capsys):
+    """In the log, when the platform is closed and the application is not durable; by `exop remove`, too."""
+    sending, _ = halves(tmp_path)
+    dropped = "events that were not delivered are dropped [exop.wiring] application=tolls events={'reports': 11}"
+    for control in (False, True):
+        with Platform(name="city", control=control, listen="tcp://127.0.0.1:0") as city:
+            city.apply(sending.build())
+            eventually(lambda city=city: city.status("tolls")["state"] == "delivering")
+            if control:
+                left = "11 events of reports that bank has not acknowledged (connector: waiting)"
+                assert f"tolls: has to deliver {left}" in answer_of("ps")
+                removed = exop("remove", "tolls")
+                assert removed.stdout == f"tolls: removed; dropped: {left}\n"
+                assert dropped in removed.stderr
+        assert control or dropped in capsys.readouterr().err
