@@ -196,7 +196,7 @@ def test_certificates_shifted_by_more_than_an_hour(home, hours):
         client.call("status")
     wait_until(lambda: home.recorded())
     assert home.recorded() == [("connect", 1, "127.0.0.1")]
-    assert "the certificate" in home.platform.history()[0]["reason"]
+    assert "its certificate" in home.platform.history()[0]["reason"]
 
 
 def _reissued(certs: Path, name: str, *, end: datetime | None = None, subject: str | None = None) -> Path:

@@ -167,10 +167,10 @@ def meet(
         ProtocolMismatch: the platform there uses another protocol.
     """
     deadline = min(deadline, time.monotonic() + limits.greeting_time)
+    endpoint = replace(endpoint, platform=(wanted := endpoint.platform or hello.platform))
     sock, peer = dial(endpoint, max(0.001, deadline - time.monotonic()), identity)
     channel = calling_channel(sock, limits)
     try:
-        wanted = endpoint.platform or hello.platform
         hello = msgspec.structs.replace(hello, platform=wanted, run=hooks.run if hooks is not None else "")
         welcome = greet(channel, endpoint.label, deadline, hello, identity)
         for name, source in ((wanted, "the one that is wanted"), (peer.name, "its certificate")):
