@@ -64,6 +64,7 @@ class Deployment:
         parking: A lock that one thread at a time holds while drivers park; any thread may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
         is_fragment: Whether other hosts run parts of the application: it has finished only when all of them have ended.
+        delivering: Every component has ended, and peers have not acknowledged all that was sent to them.
         awaits_rest: A cycle ends when it comes to rest, since all that feeds it has ended.
         last_change: The revision that the last change made, and the seconds of its pause.
     """
@@ -92,7 +93,7 @@ class Deployment:
         self.started: float | None = None
         self.replaced: dict[str, dict[str, Any]] = {}
         self.last_change: tuple[int, float] | None = None
-        self.is_fragment = False
+        self.is_fragment = self.delivering = False
         self._stopped = False
         self._watchdog, self._visibility = Watchdog(), Visibility()
         self.awaits_rest = False
@@ -239,11 +240,6 @@ class Deployment:
         channels = list(self.channels.items())
         return {name: count for name, one in channels if (count := one.unacknowledged)}
 
-    @property
-    def delivering(self) -> bool:
-        """Whether the application waits only for other platforms to acknowledge what it has sent to them."""
-        return not (self.is_fragment or self.finished.is_set() or self._at_work()) and bool(self.undelivered())
-
     def _ended(self) -> bool:
         """Return whether the application has finished; raise `ComponentFailed` if an error prevents that."""
         if self.finished.is_set():
@@ -307,7 +303,9 @@ class Deployment:
         (*everywhere*): then, an outbox that was restored may hold what its peer has had, and acknowledges no more.
         """
         self.is_fragment = self.is_fragment and not everywhere
-        if self.is_fragment or self._at_work() or (self.undelivered() and not everywhere):
+        ended = not (self.is_fragment or self._at_work())
+        if not ended or (self.undelivered() and not everywhere):
+            self.delivering = ended
             return
         if self.over is not None and all(one.status is State.ENDED for one in self.components.values()):
             self.over()
