@@ -404,6 +404,7 @@ class Federation:
     def _forget(self, application: str) -> None:
         """Drop what is known of the fragment of this platform; another application may have its name from now on."""
         self._local.fragments.discard(application)
+        self.exchange.do(self.exchange.of(application).member.forget)
         if self.here.known.pop(application, None) is not None:
             self._write(application, None, home=False)
 

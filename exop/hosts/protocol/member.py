@@ -79,7 +79,7 @@ class Member:
     the returned actions in their order before the next call.
 
     Attributes:
-        epochs: The epochs that are valid here.
+        epochs: The epochs that are valid here, as long as anything of the application runs here.
         resend: Seconds without a message after which the member asks.
     """
 
@@ -174,6 +174,14 @@ class Member:
         if part is None or self.in_doubt != plan:
             return []
         return [*self._decided(part, commit, by_hand=True), Send(part.proposal.sender, Ask(plan, self.name))]
+
+    def forget(self) -> None:
+        """Accept plans of any epoch: nothing of the application runs here any more, and any home may deploy it anew.
+
+        A late proposal of a plan that is over may be prepared again, but its home, which it asks, answers that it is
+        aborted.
+        """
+        self.epochs.clear()
 
     def _of_another(self, message: Message, now: float) -> list[Action]:
         """Process a message of a plan that is not in progress here."""
