@@ -88,7 +88,7 @@ def host_lines(status: Facts) -> Iterator[str]:
     if "problem" in status:
         yield f"{status['name']}: {status['problem']}"
     for host, one in status.get("hosts", {}).items():
-        if "problem" in one:
+        if "nodes" not in one:
             where = f"the host {host} cannot be reached: " if one["state"] == "unreachable" else ""
             yield f"{status['name']}: {where}{one['problem']}"
 

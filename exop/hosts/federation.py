@@ -164,7 +164,7 @@ class Federation:
                     return no_status(application) | more
             elif isinstance(lost := self.exchange.refusals.get((more.get("home", ""), application)), HomeLost):
                 more |= {"state": "home lost", "problem": str(lost)}
-            elif known is not None and known.overruled:
+            elif (known := self.here.known.get(application)) is not None and known.overruled:
                 more |= {"state": "fragment lost", "problem": overruled(application, self.name)}
             return here(application) | more
         return found.status(self._home.answers(found, application, here, "status"), self.name)

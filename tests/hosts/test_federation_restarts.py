@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from exop import Application, Platform
-from exop.cli.status_text import attention_lines
+from exop.cli.status_text import problem_lines
 from exop.errors import CheckpointError, PlanError, StateError
 from exop.hosts.protocol.messages import Remove
 from exop.model.meshes.mesh import Mesh
@@ -263,7 +263,7 @@ def test_the_home_returns_and_has_decided_otherwise(three: Hosts, commit: bool):
     for one in three.all.values():
         eventually(lambda one=one: one.status("app")["state"] == "fragment lost", "found out")
     cure = "`exop accept app` at the home makes it fit"
-    assert cure in "".join(attention_lines(home.status("app")))
+    assert cure in "".join(problem_lines(home.status("app")))
     with pytest.raises(PlanError, match=cure):
         home.apply(home.mesh("app").move("check", to="c"))
     assert home.accept_loss("app")[:2] == ["b", "c"]
