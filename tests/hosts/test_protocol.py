@@ -183,6 +183,7 @@ def test_a_human_resolves(commit: bool, decision: bool):
     assert member.receive(Ask("p", "other"), 0.0) == told  # until the home answers
     assert member.receive(Ask("p", "other"), 0.0) == []
     assert member.timeout(1.0) == told
+    assert member.receive(Decision("p", "other", commit=False), 1.0) == []  # only the home was asked
     answers = member.receive(Decision("p", "home", commit=decision), 1.0)
     assert (Conflict("p", resolved=commit) in answers) == (commit != decision)
     assert (Send("home", Ready("p", "m", "commit")) in answers) == decision

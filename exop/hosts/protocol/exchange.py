@@ -244,13 +244,9 @@ class Exchange:
             match action:
                 case messages.Send():
                     self.send(action.to, application, action.message)
-                    doubt = machines.member.overdue(time.monotonic())
-                    if doubt not in (None, machines.doubt):
-                        machines.doubt, cure = (
-                            doubt,
-                            f"exop ps; exop resolve {application}, if the home does not return",
-                        )
-                        facts = {"application": application, "plan": str(doubt), "cure": cure}
+                    if (doubt := machines.member.overdue(time.monotonic())) not in (None, machines.doubt):
+                        machines.doubt, facts = doubt, {"application": application, "plan": str(doubt)}
+                        facts["cure"] = f"exop ps; exop resolve {application}, if the home does not return"
                         logger("exop.hosts").warning("the outcome of a plan is not known here", **facts)
                 case messages.Do():
                     self._step(application, machines, action)

@@ -116,9 +116,8 @@ class Member:
     def overdue(self, now: float) -> str | None:
         """Return the plan in doubt whose home, another host, should have told the outcome by now."""
         part = self._part
-        return (
-            self.in_doubt if part is not None and part.proposal.sender != self.name and now >= part.deadline else None
-        )
+        late = part is not None and part.proposal.sender != self.name and now >= part.deadline
+        return self.in_doubt if late else None
 
     def receive(self, message: Message, now: float) -> list[Action]:
         """Process a message of the home or of another member, or a report of the caller."""
@@ -219,7 +218,8 @@ class Member:
 
     def _compared(self, decision: Decision, settled: Settled | None) -> list[Action]:
         """Compare the decision of the home with that of an operator, which it replaces."""
-        if settled is None or not settled.by_hand:
+        proposal = self._by_hand  # none any more, if another home has adopted the application since
+        if settled is None or proposal is None or (proposal.plan, proposal.sender) != (settled.plan, decision.sender):
             return []
         self._by_hand, self._settled[settled.plan] = None, Settled(settled.plan, decision.commit, {})
         if decision.commit == settled.commit:
@@ -274,7 +274,8 @@ class Member:
         if not part.in_doubt:
             return [] if commit or part.decided else self._abort(part, "the home has aborted the plan")
         part.step, part.done = "commit" if commit else "abort", False
-        self._by_hand = part.proposal if by_hand else None
+        if by_hand or commit:
+            self._by_hand = part.proposal if by_hand else None
         epochs = advanced(part.proposal.epochs) if commit else {}
         settled = Settled(part.proposal.plan, commit, epochs, by_hand)
         self._settle(settled)
