@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,7 @@ from exop.errors import (
     StateError,
     UnknownName,
 )
-from exop.hosts.fragment import Fragments, Known
+from exop.hosts.fragment import Fragments, Known, in_doubt, overruled
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
 from exop.hosts.home import Home, Spanning, Survivor, adoption, no_status
 from exop.hosts.protocol import messages
@@ -87,7 +88,7 @@ class Federation:
             except ExopError as problem:
                 self._local.lost[name] = problem
         for name, row in journal.applications(home=False).items():
-            self.here.known[name] = Known(row["home"], row["base"], row["plan"], tuple(row["whole"]))
+            self.here.known[name] = Known(**row | {"whole": tuple(row["whole"])})
             self._local.fragments.add(name)
         for home in (False, True):  # the homes announce their decisions to members that are held
             for name, entries in journal.plans(home=home).items():
@@ -158,10 +159,13 @@ class Federation:
             more, doubt = self.here.led(application), self.in_doubt(application)
             if doubt is not None:
                 more |= {"state": "in doubt", "plan": doubt, "home": doubt.rpartition("@")[2]}
+                more |= {"problem": in_doubt(application, doubt, self.name)}
                 if application not in self._local.deployed:
                     return no_status(application) | more
             elif isinstance(lost := self.exchange.refusals.get((more.get("home", ""), application)), HomeLost):
                 more |= {"state": "home lost", "problem": str(lost)}
+            elif (known := self.here.known.get(application)) is not None and known.overruled:
+                more |= {"state": "fragment lost", "problem": overruled(application, self.name)}
             return here(application) | more
         return found.status(self._home.answers(found, application, here, "status"), self.name)
 
@@ -173,7 +177,7 @@ class Federation:
 
     def plan(self, mesh: Mesh) -> Plan:
         """Plan a change of a running application; raises as `Applications.plan`."""
-        self._check_home((mesh := mesh.at_home(self.name)).name)
+        self.here.check_home((mesh := mesh.at_home(self.name)).name)
         if not self.spans(mesh):
             return self._local.plan(mesh)
         before = self.mesh(mesh.name)
@@ -187,7 +191,7 @@ class Federation:
         self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
     ) -> Mesh:
         """Deploy or change an application, as `Applications.apply`."""
-        self._check_home((mesh := mesh.at_home(self.name)).name)
+        self.here.check_home((mesh := mesh.at_home(self.name)).name)
         if not self.spans(mesh):
             return self._local.apply(mesh, timeout, pause, stall=stall)
         found = self.homes.setdefault(mesh.name, Spanning(Mesh(mesh.name)))
@@ -218,7 +222,7 @@ class Federation:
 
     def end(self, application: str) -> None:
         """End the sources of an application, on all hosts."""
-        self._at_each_host("end", application, lambda: self._local.get(application).end_sources())
+        self._home.at_each_host("end", application, lambda: self._local.get(application).end_sources())
 
     def elsewhere(self, application: str, node: str) -> RemotePlatform | None:
         """Return the platform that runs a node or relay of an application that is led here; `None` if this one does.
@@ -241,38 +245,29 @@ class Federation:
 
     def rollback(self, application: str, node: str) -> Mesh:
         """Let the predecessor of a node, which was kept, take over again, on any host."""
-        self._check_home(application)
+        self.here.check_home(application)
         return self._home.roll_back(application, node)
 
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trials of a change, on all hosts; return `False` if no trial is running."""
         abandon = self._local.changes.shadows.abandon
         self.mesh(application)  # raises `UnknownName`
-        given_up = self._at_each_host("abandon_proof", application, lambda: abandon(application, "it was given up"))
+        given_up = self._home.at_each_host(
+            "abandon_proof", application, lambda: abandon(application, "it was given up")
+        )
         return any(given_up)
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of each fragment of a durable application."""
-        self._at_each_host("checkpoint", application, lambda: self._local.checkpointer(application).take())
-
-    def _at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
-        """Call an operation at all hosts of an application that is led from here; then raise the first error."""
-        found, answers, problems = self._home.spanning(application), [], []
-        for host in found.hosts.keys() if found is not None else {self.name}:
-            try:
-                there = None if host == self.name else platform_of(host, self._links)
-                answers.append(here() if there is None else there.ask(operation, application=application))
-            except ExopError as problem:
-                problems.append(problem)
-        if problems:  # that of a host that is away is raised only if there is no other one
-            raise min(problems, key=lambda one: isinstance(one, RemotingError))
-        return answers
+        self._home.at_each_host("checkpoint", application, lambda: self._local.checkpointer(application).take())
 
     def resolve(self, application: str, *, commit: bool) -> None:
         """Settle a plan in doubt as an operator decides, as `Platform.resolve`."""
         if (plan := self.in_doubt(application)) is None:
             raise PlanError(f"no plan of {application!r} is in doubt on the platform {self.name!r}")
-        self.exchange.resolve(application, plan, commit=commit)
+        steps = [f"{'commit' if commit else 'abort'} the plan {plan}"]
+        with self._local.history.recorded(application, "resolve", new=True, steps=steps):
+            self.exchange.resolve(application, plan, commit=commit)
 
     def fragment(self, application: str) -> Survivor:
         """Return what this platform knows of an application of which it runs a fragment.
@@ -285,7 +280,8 @@ class Federation:
             raise UnknownName(place=place, kind="fragment", name=application, known=self.here.known)
         channels = self._local.get(application).mesh.channels.values()
         found = {one.settings["key"]: one.settings["epoch"] for one in channels if "epoch" in one.settings}
-        return Survivor(known.home, known.whole, self.exchange.of(application).member.epochs[application], found)
+        epoch = self.exchange.of(application).member.epochs[application]
+        return Survivor(known.home, known.whole, epoch, found, known.overruled)
 
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
@@ -312,7 +308,7 @@ class Federation:
 
         A host that cannot be reached removes its fragment when it is reached again.
         """
-        self._check_home(application)
+        self.here.check_home(application)
         if (found := self.homes.get(application)) is None or not found.hosts:
             return self._local.remove(application, timeout)
         until = time.monotonic() + timeout
@@ -326,14 +322,6 @@ class Federation:
             left = self._removed(application, timeout) if here else True
             with self._news:
                 return self._news.wait_for(lambda: not found.leaving, max(0.0, until - time.monotonic())) and left
-
-    def _check_home(self, application: str) -> None:
-        """Raise `PlanError` if another platform leads the application."""
-        if (known := self.here.known.get(application)) is not None and known.home != self.name:
-            raise PlanError(
-                f"{application} spans several hosts, and is changed at its home, the platform {known.home!r}; this "
-                f"platform ({self.name!r}) runs a fragment of it; give the command to the home, --on {known.home}"
-            )
 
     # --- what the exchange calls
 
@@ -401,9 +389,17 @@ class Federation:
             self._forget(application)
         self.exchange.send(known.home, application, messages.Report(self.name, known.plan, paused=paused))
 
+    def overruled(self, application: str, plan: str) -> None:
+        """Note that the home has decided a plan otherwise than an operator here."""
+        known = self.here.known.get(application)
+        if known is not None and known.home == plan.rpartition("@")[2]:  # else it has been adopted since
+            known.overruled = True
+            self._write(application, known.stored(), home=False)
+
     def _forget(self, application: str) -> None:
         """Drop what is known of the fragment of this platform; another application may have its name from now on."""
         self._local.fragments.discard(application)
+        self.exchange.do(self.exchange.of(application).member.forget)
         if self.here.known.pop(application, None) is not None:
             self._write(application, None, home=False)
 
@@ -428,12 +424,15 @@ class Federation:
             if report.plan == found.changing.get(report.sender):
                 del found.changing[report.sender]
                 found.pauses[report.sender] = report.paused
+            led = any(one is found for one, _ in list(self._home.pending.values()))  # a change may add what runs on
             if report.gone and report.sender in found.leaving:
                 found.leaving.discard(report.sender)
                 self._keep(application, found)
+            elif report.overruled and report.sender not in found.hosts and not led:  # nothing should run there
+                found.leaving.add(report.sender)
+                self._keep(application, found)
             elif report.plan == found.hosts.get(report.sender):
                 found.reports[report.sender] = report
-                led = any(one is found for one, _ in list(self._home.pending.values()))  # a change may add what runs on
                 reports = map(found.reports.get, found.hosts)
                 found.finished |= not led and all(one is not None and one.ended for one in reports)
             self._news.notify_all()
@@ -482,7 +481,7 @@ class Federation:
         """Report the fragments of this platform to their homes, and repeat removals."""
         now = time.monotonic()
         for application, known in list(self.here.known.items()):
-            report = self.here.report(application, known)
+            report = replace(self.here.report(application, known), overruled=known.overruled)
             sent, at = self._sent.get(application, (None, 0.0))
             if report != sent or now - at >= REPEAT:
                 self._sent[application] = report, now

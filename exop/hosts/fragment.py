@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from exop.errors import ComponentFailed
+from exop.errors import ComponentFailed, PlanError
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import JournalEntry, Prepared, Report
 from exop.model.meshes.mesh import Mesh
@@ -83,6 +83,24 @@ def lost_fragment(application: str, host: str) -> str:
     )
 
 
+def in_doubt(application: str, plan: str, host: str) -> str:
+    """Say that a host does not know the outcome of a plan, and what helps."""
+    home = plan.rpartition("@")[2]
+    return (
+        f"{host} has agreed to the plan {plan}, and waits until its home, {home}, tells the outcome; if {home} does "
+        f"not return, look whether another host has made the change (`exop history {application} --on HOST`): if so, "
+        f"`exop resolve {application} --commit --on {host}`, otherwise --abort"
+    )
+
+
+def overruled(application: str, host: str) -> str:
+    """Say that the home has decided otherwise than an operator on a host, and what helps."""
+    return (
+        f"the home of {application} has decided otherwise than `exop resolve` on {host}, and the part there does not "
+        f"fit; `exop accept {application}` at the home makes it fit; items on their way between hosts may be lost"
+    )
+
+
 @dataclass
 class Known:
     """The knowledge of a host about its fragment.
@@ -93,6 +111,7 @@ class Known:
         plan: The last plan that was committed here.
         whole: The whole mesh after that plan as a topology file, with its revision: for another home, if this one dies.
         applied: The updates at a point in the stream that took effect before that plan, and are pending at the home.
+        overruled: Whether an operator here had decided otherwise than the home; the next plan makes the fragment fit.
     """
 
     home: str
@@ -100,6 +119,7 @@ class Known:
     plan: str = ""
     whole: tuple[str, int] = ("", 0)
     applied: tuple[AppliedUpdate, ...] = ()
+    overruled: bool = False
 
     def stored(self) -> dict[str, Any]:
         """Return it as it is stored."""
@@ -150,6 +170,14 @@ class Fragments:
             f"{application} --on {self.name}` makes {self.name} the home, where what ran on {home} begins anew"
         )
         return {"home": home, "problem": problem}
+
+    def check_home(self, application: str) -> None:
+        """Raise `PlanError` if another platform leads the application."""
+        if (known := self.known.get(application)) is not None and known.home != self.name:
+            raise PlanError(
+                f"{application} spans several hosts, and is changed at its home, the platform {known.home!r}; this "
+                f"platform ({self.name!r}) runs a fragment of it; give the command to the home, --on {known.home}"
+            )
 
     def made(self, application: str, entries: Iterable[JournalEntry]) -> str:
         """Return the last plan that was carried out here, if what it has made of the fragment is all written."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
-from exop.hosts.fragment import Fragments, Work, lost_fragment
+from exop.hosts.fragment import Fragments, Work, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
@@ -109,12 +109,14 @@ class Survivor:
         whole: The whole mesh after the last plan as a topology file, with its revision.
         epoch: The epoch of the application.
         connectors: The epochs of the connectors of the fragment, by key.
+        overruled: Whether the fragment does not fit, as in `Known`.
     """
 
     home: str
     whole: tuple[str, int]
     epoch: int
     connectors: Mapping[str, int]
+    overruled: bool = False
 
 
 class Home:
@@ -170,8 +172,8 @@ class Home:
         self.supply.lacking(old, new)
         Moves(*placed)  # refuses what cannot move
         self._reach(hosts := differing(old, new))
-        if lost := [host for host in hosts if host in old and self._has_lost(host, mesh.name)]:
-            raise PlanError(lost_fragment(mesh.name, lost[0]))
+        if lost := [one for host in hosts if host in old and (one := self._lost(host, mesh.name))]:
+            raise PlanError(lost[0])
         return replace(plan, carry_out=self._carry_out, remarks=self._notes)
 
     def _notes(self, plan: Plan) -> tuple[str, ...]:
@@ -242,7 +244,7 @@ class Home:
                 f"the home; a connector has a name of its own, {application}.OUTBOX"
             )
         with held(found.turn), self._applications.history.recorded(application, "accept"):
-            if lost := [host for host in found.hosts if self._has_lost(host, application)]:
+            if lost := [host for host in found.hosts if self._lost(host, application)]:
                 self._make(found, make_plan(found.mesh, found.mesh), lost)
             accepted, until = list[str](), time.monotonic() + CONNECTING
             for one in Placement(found.mesh, self.name, self._catalog.kinds).connectors.values():
@@ -256,18 +258,19 @@ class Home:
                 raise PlanError(problem)
         return lost + accepted
 
-    def _has_lost(self, host: str, application: str) -> bool:
-        """Whether a host has returned without its fragment."""
+    def _lost(self, host: str, application: str) -> str:
+        """Say that a host has returned without its fragment, or with one that does not fit; empty if neither is so."""
         try:
             if host != self.name:
-                self._links()[host].call("fragment", application=application)
+                known = self._links()[host].call("fragment", application=application)
+                return overruled(application, host) if known.get("overruled") else ""
         except UnknownName as problem:
             if problem.facts["kind"] != "fragment":  # no link to the host is known
                 raise
-            return True
-        except RemotingError:
-            return False  # it is away, which the change tells
-        return False
+            return lost_fragment(application, host)
+        except RemotingError:  # it is away, which the change tells
+            pass
+        return ""
 
     def _accepted(self, one: Connector, application: str) -> bool:
         """Let a connector go on; return whether it had lost its state."""
@@ -298,6 +301,19 @@ class Home:
                 answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
             except ExopError as problem:
                 answers[host] = {"state": "unreachable", "problem": str(problem)}
+        return answers
+
+    def at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
+        """Call an operation at all hosts of an application that is led from here; then raise the first error."""
+        found, answers, problems = self.spanning(application), [], []
+        for host in found.hosts.keys() if found is not None else {self.name}:
+            try:
+                there = None if host == self.name else platform_of(host, self._links)
+                answers.append(here() if there is None else there.ask(operation, application=application))
+            except ExopError as problem:
+                problems.append(problem)
+        if problems:  # that of a host that is away is raised only if there is no other one
+            raise min(problems, key=lambda one: isinstance(one, RemotingError))
         return answers
 
     def roll_back(self, application: str, node: str) -> Mesh:

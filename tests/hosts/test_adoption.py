@@ -100,6 +100,10 @@ def test_the_former_home_returns(monkeypatch: pytest.MonkeyPatch):
         goes_on(c)
         b.apply(b.mesh("app").move("collect", to="a"), timeout=PATIENCE)
         goes_on(c)
+        for last, anew in ((b, a), (a, b)):  # nothing of it runs anywhere then: any host may deploy it
+            assert last.remove("app", timeout=PATIENCE)
+            anew.apply(without_home(), timeout=PATIENCE)
+            goes_on(c)
 
 
 def test_an_adoption_needs_all_other_hosts():

@@ -13,8 +13,10 @@ from unittest.mock import Mock
 import pytest
 
 from exop import Application, Platform
-from exop.errors import CheckpointError, StateError
+from exop.cli.status_text import problem_lines
+from exop.errors import CheckpointError, PlanError, StateError
 from exop.hosts.protocol.messages import Remove
+from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import (
     GATES,
@@ -51,17 +53,24 @@ class Hosts:
             goes_on(self.all[name], node)
 
     def change_while(
-        self, name: str, record: str, *, after: bool, closed: Callable[[Platform], object] = lambda one: None
+        self,
+        name: str,
+        record: str,
+        *,
+        after: bool,
+        closed: Callable[[Platform], object] = lambda one: None,
+        edit: Callable[[Mesh], Mesh] | None = None,
     ) -> None:
-        """Change the slets, while one platform dies at a record; nobody waits for its answer.
+        """Change the slets, or make another edit, while one platform dies at a record; nobody waits for its answer.
 
         *closed* is called before it is closed.
         """
         death = Death(self.all[name], self.network, record, after=after)
         home = self.all["a"]
         edited = home.mesh("app")
-        for node in NODES.values():
+        for node in NODES.values() if edit is None else ():
             edited = edited.replace(node, check_too)
+        edited = edited if edit is None else edit(edited)
         with ThreadPoolExecutor(1) as pool:
             outcome = pool.submit(home.apply, edited, timeout=PATIENCE)
             assert death.dead.wait(PATIENCE)
@@ -238,6 +247,42 @@ def test_an_operator_resolves(three: Hosts, commit: bool):
         eventually(lambda one=one: one.status("app")["state"] == "running", f"{name} runs")
         eventually(partial(three.runs, name, node, "check_too" if commit else "check"))
         at_rest(one)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_home_returns_and_has_decided_otherwise(three: Hosts, commit: bool):
+    """The parts of the hosts that were resolved do not fit: the status tells the cure, which makes them fit."""
+    three.change_while("a", "Committed", after=not commit)
+    for name in "bc":
+        assert "`exop resolve app --commit" in three.all[name].status("app")["problem"]
+        three.all[name].resolve("app", commit=commit)
+        at_rest(three.all[name])
+        assert "resolve" in [one["what"] for one in three.all[name].history("app")]
+    three.back("a")
+    home = three.all["a"]
+    for one in three.all.values():
+        eventually(lambda one=one: one.status("app")["state"] == "fragment lost", "found out")
+    cure = "`exop accept app` at the home makes it fit"
+    assert cure in "".join(problem_lines(home.status("app")))
+    with pytest.raises(PlanError, match=cure):
+        home.apply(home.mesh("app").move("check", to="c"))
+    assert home.accept_loss("app")[:2] == ["b", "c"]
+    three.end_with("check" if commit else "check_too")
+
+
+def test_a_part_that_the_home_has_moved_away_is_removed(three: Hosts):
+    """An operator has aborted the move there, which the home had committed: the node runs at its new place alone."""
+    three.change_while("a", "Committed", after=True, edit=lambda mesh: mesh.move("check", to="a"))
+    three.all["b"].resolve("app", commit=False)
+    eventually(lambda: three.all["b"].status("app")["state"] == "running", "the aborted change is undone")
+    three.back("a")
+    eventually(lambda: "app" not in three.all["b"].applications(), "removed")
+    home = three.all["a"]
+    eventually(lambda: not home._hosts.homes["app"].leaving, "confirmed")
+    assert home.apply(home.mesh("app").move("check", to="b"), timeout=PATIENCE)
+    goes_on(three.all["b"])
+    assert home.remove("app", PATIENCE)
+    assert not any(one.applications() for one in three.all.values())
 
 
 def test_streams_meet_in_another_order_after_a_restart(tmp_path: Path):

@@ -168,18 +168,28 @@ def test_a_plan_waits_until_the_outcome_of_the_last_one_is_carried_out(then: str
     assert member.plan == ("q" if begun else None)
 
 
+@pytest.mark.parametrize("decision", [True, False])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_human_resolves(commit: bool):
+def test_a_human_resolves(commit: bool, decision: bool):
     """A member in doubt does what a human decides; a home that decides otherwise is a conflict, which is reported."""
     member = voted()
     assert member.resolve("q", commit=commit) == []
-    record, do, *_ = member.resolve("p", commit=commit)
+    record, do, *rest = member.resolve("p", commit=commit)
     assert record == Record(Settled("p", commit, {"n": 4} if commit else {}, by_hand=True))
     assert do == Do("p", "commit" if commit else "abort", "change", "state")
+    told = [Send("home", Ask("p", "m"))]
+    assert not [one for one in rest if isinstance(one, Send)]  # the home would forget a commit
     member.receive(Did("p", "commit" if commit else "abort"), 0.0)
+    assert member.receive(Ask("p", "other"), 0.0) == told  # until the home answers
     assert member.receive(Ask("p", "other"), 0.0) == []
-    assert Conflict("p", resolved=commit) not in member.receive(Decision("p", "home", commit=commit), 0.0)
-    assert Conflict("p", resolved=commit) in member.receive(Decision("p", "home", commit=not commit), 0.0)
+    assert member.timeout(1.0) == told
+    assert member.receive(Decision("p", "other", commit=False), 1.0) == []  # only the home was asked
+    answers = member.receive(Decision("p", "home", commit=decision), 1.0)
+    assert (Conflict("p", resolved=commit) in answers) == (commit != decision)
+    assert (Send("home", Ready("p", "m", "commit")) in answers) == decision
+    assert member.due is None
+    assert member.epochs["n"] == (3 + decision if commit else 0)
+    assert to("other", member.receive(Ask("p", "other"), 1.0)) == [Decision("p", "m", commit=decision)]
 
 
 def test_an_outcome_that_cannot_be_recorded_is_recorded_later():

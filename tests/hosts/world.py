@@ -275,6 +275,8 @@ class World:
         for verb, node in change:
             if verb == "take":
                 host.owned[node] = handed[node]
+        if not host.owned and host not in self.consumers.values():  # nothing is left there
+            host.machine.forget()
 
     def act(self, site: Site, actions: list[Action]) -> None:
         """Carry out what a machine asks for; a crash may come behind every single action."""

@@ -179,7 +179,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
         if failed:
             yield f"{name}: {', '.join(failed)}"
         elif one["state"] not in ("running", "delivering", "finished") and not one["crashed"]:
-            yield f"{name}: {state_text(one)}"
+            yield f"{name}: {state_text(one)}" + (f": {one['problem']}" if "problem" in one else "")
         yield from checkpoint_lines(one, failures=2)  # one may fail because a source is slow
 
 

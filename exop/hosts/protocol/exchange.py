@@ -42,6 +42,7 @@ class Machines:
     Attributes:
         outcomes: The results of the plans in progress, for their callers.
         removal: Held while the fragment is removed.
+        doubt: The last plan of which the log tells that it is in doubt here.
     """
 
     home: Coordinator
@@ -49,6 +50,7 @@ class Machines:
     participant: Participant | None = None
     outcomes: dict[str, Future[messages.Ended]] = field(default_factory=dict)
     removal: threading.Lock = field(default_factory=threading.Lock)
+    doubt: str | None = None
 
 
 class Exchange:
@@ -242,6 +244,10 @@ class Exchange:
             match action:
                 case messages.Send():
                     self.send(action.to, application, action.message)
+                    if (doubt := machines.member.overdue(time.monotonic())) not in (None, machines.doubt):
+                        machines.doubt, facts = doubt, {"application": application, "plan": str(doubt)}
+                        facts["cure"] = f"exop ps; exop resolve {application}, if the home does not return"
+                        logger("exop.hosts").warning("the outcome of a plan is not known here", **facts)
                 case messages.Do():
                     self._step(application, machines, action)
                 case messages.Record(entry):
@@ -258,8 +264,10 @@ class Exchange:
                     if (outcome := machines.outcomes.pop(action.plan, None)) is not None:
                         outcome.set_result(action)
                 case messages.Conflict():
-                    facts = {"application": application, "plan": action.plan, "resolved": action.resolved}
+                    facts = {"application": application, "plan": action.plan, "resolved": str(action.resolved)}
+                    facts["cure"] = f"exop accept {application}, at the home"
                     logger("exop.hosts").error("the home has decided otherwise than the operator here", **facts)
+                    self._owner.overruled(application, action.plan)
 
     def _step(self, application: str, machines: Machines, do: messages.Do) -> None:
         """Give a step to the participant of its plan."""

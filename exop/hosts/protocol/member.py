@@ -79,7 +79,7 @@ class Member:
     the returned actions in their order before the next call.
 
     Attributes:
-        epochs: The epochs that are valid here.
+        epochs: The epochs that are valid here, as long as anything of the application runs here.
         resend: Seconds without a message after which the member asks.
     """
 
@@ -91,12 +91,15 @@ class Member:
         self._next: Propose | None = None  # waits until the plan in progress, which is decided, is settled here
         self._given_up = "", ""  # the last plan that it has aborted alone, and why
         self._settled: dict[str, Settled] = {}
+        # The last plan, if an operator has settled it; its home is asked until it answers, since it may return.
+        self._by_hand: Propose | None = None
+        self._ask_home_at = 0.0
 
     @property
     def due(self) -> float | None:
         """The time of the next `timeout`; `None` if the member waits for nothing."""
         if (part := self._part) is None:
-            return None
+            return self._ask_home_at if self._by_hand is not None else None
         asks = part.done or part.unrecorded is not None or self._next is not None
         return min([part.deadline] * self._may_give_up(part) + [part.ask_at] * asks, default=None)
 
@@ -109,6 +112,12 @@ class Member:
     def in_doubt(self) -> str | None:
         """The plan for which it has voted yes, and of which it does not know the outcome."""
         return self.plan if self._part is not None and self._part.in_doubt else None
+
+    def overdue(self, now: float) -> str | None:
+        """Return the plan in doubt whose home, another host, should have told the outcome by now."""
+        part = self._part
+        late = part is not None and part.proposal.sender != self.name and now >= part.deadline
+        return self.in_doubt if late else None
 
     def receive(self, message: Message, now: float) -> list[Action]:
         """Process a message of the home or of another member, or a report of the caller."""
@@ -138,7 +147,10 @@ class Member:
     def timeout(self, now: float) -> list[Action]:
         """Abort at the deadline, before the yes; ask for the outcome if no message has come for a while."""
         if (part := self._part) is None:
-            return []
+            if self._by_hand is None or now < self._ask_home_at:
+                return []
+            self._ask_home_at = now + self.resend
+            return [Send(self._by_hand.sender, Ask(self._by_hand.plan, self.name))]
         if now >= part.deadline and self._may_give_up(part):
             return self._give_up(part, f"{part.step} has taken too long")
         if now < part.ask_at:
@@ -160,6 +172,7 @@ class Member:
                 prepared = entry
                 self.epochs |= Counter(entry.proposal.epochs)  # it has replaced the records of former plans
             elif isinstance(entry, Settled):
+                self._by_hand = prepared.proposal if prepared is not None and entry.by_hand else None
                 prepared = None
                 self._settle(entry)
         if prepared is None:
@@ -171,9 +184,16 @@ class Member:
     def resolve(self, plan: str, *, commit: bool) -> list[Action]:
         """Settle a plan in doubt as an operator decides, if its home is gone for good."""
         part = self._part
-        if part is None or self.in_doubt != plan:
-            return []
-        return [*self._decided(part, commit, by_hand=True), Send(part.proposal.sender, Ask(plan, self.name))]
+        return [] if part is None or self.in_doubt != plan else self._decided(part, commit, by_hand=True)
+
+    def forget(self) -> None:
+        """Accept plans of any epoch: nothing of the application runs here any more, and any home may deploy it anew.
+
+        A late proposal of a plan that is over may be prepared again, but its home, which it asks, answers that it is
+        aborted.
+        """
+        self.epochs.clear()
+        self._by_hand = None
 
     def _of_another(self, message: Message, now: float) -> list[Action]:
         """Process a message of a plan that is not in progress here."""
@@ -181,12 +201,9 @@ class Member:
         if isinstance(message, Decision) and self._next is not None and self._next.plan == message.plan:
             self._next = None  # another member has refused it
         match message:
-            case Decision(commit=True):
-                ready = Send(message.sender, Ready(message.plan, self.name, "commit"))
-                undone = settled is not None and not settled.commit
-                return [Conflict(message.plan, resolved=False), ready] if undone else [ready]
-            case Decision() if settled is not None and settled.commit and settled.by_hand:
-                return [Conflict(message.plan, resolved=True)]
+            case Decision():
+                done: list[Action] = [Send(message.sender, Ready(message.plan, self.name, "commit"))] * message.commit
+                return self._compared(message, settled) + done
             case Propose() if part is not None and part.decided and part.unrecorded is None:
                 if self._next is None or self._next.plan != message.plan:
                     part.ask_at = now + message.hold
@@ -198,6 +215,17 @@ class Member:
                 self._part = _Part(message, "prepare", now + message.prepare, now + self.resend)
                 return [Do(message.plan, "prepare", message.change)]
         return []
+
+    def _compared(self, decision: Decision, settled: Settled | None) -> list[Action]:
+        """Compare the decision of the home with that of an operator, which it replaces."""
+        proposal = self._by_hand  # none any more, if another home has adopted the application since
+        if settled is None or proposal is None or (proposal.plan, proposal.sender) != (settled.plan, decision.sender):
+            return []
+        self._by_hand, self._settled[settled.plan] = None, Settled(settled.plan, decision.commit, {})
+        if decision.commit == settled.commit:
+            return []
+        self.epochs.subtract(dict.fromkeys(settled.epochs, 1))  # of a commit, which is none for the home
+        return [Conflict(settled.plan, resolved=settled.commit)]
 
     def _problem(self, message: Propose | Proceed) -> str:
         """Return the reason to refuse a request of a plan that is not in progress here."""
@@ -246,16 +274,21 @@ class Member:
         if not part.in_doubt:
             return [] if commit or part.decided else self._abort(part, "the home has aborted the plan")
         part.step, part.done = "commit" if commit else "abort", False
+        if by_hand or commit:
+            self._by_hand = part.proposal if by_hand else None
         epochs = advanced(part.proposal.epochs) if commit else {}
         settled = Settled(part.proposal.plan, commit, epochs, by_hand)
         self._settle(settled)
         return self._carry_out(part, settled)
 
     def _carry_out(self, part: _Part, settled: Settled) -> list[Action]:
-        """Return the actions of a decision. The acknowledgement comes last, since the home forgets the plan then."""
+        """Return the actions of a decision. The acknowledgement comes last, since the home forgets the plan then.
+
+        What an operator has decided is not acknowledged before the home tells the same.
+        """
         part.unrecorded = None
         actions: list[Action] = [Record(settled), Do(settled.plan, part.step, part.proposal.change, part.handed)]
-        return actions + self._ready(part) if settled.commit else actions
+        return actions + self._ready(part) if settled.commit and not settled.by_hand else actions
 
     def _may_give_up(self, part: _Part) -> bool:
         return not part.decided and not part.in_doubt

@@ -96,6 +96,7 @@ class Report(Value):
         gone: The host does not run the application (any more).
         finished: The host knows that all fragments have ended.
         paused: The seconds for which that plan has paused the drivers there.
+        overruled: An operator had decided otherwise there than the home: the fragment does not fit the whole mesh.
     """
 
     sender: str
@@ -105,6 +106,7 @@ class Report(Value):
     gone: bool = False
     finished: bool = False
     paused: float = 0.0
+    overruled: bool = False
 
 
 class Finish(Value):
