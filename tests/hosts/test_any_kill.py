@@ -309,10 +309,14 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", [29, 226])
 def test_a_stream_that_is_taken_for_one_that_repeats_is_found(seed: int, tmp_path: Path, monkeypatch: Any) -> None:
-    """Before a border, and before an engine: the sums differ, or the end of a stream is skipped, too."""
+    """Before a border, and before an engine: the sums differ, or the end of a stream is skipped, too.
+
+    Whether the rows meet differently after a kill is up to the threads: now and then, they meet as before.
+    """
     planted(monkeypatch)
     with pytest.raises(AssertionError, match="@|it does not end"):
-        campaign(seed, tmp_path, patience=5.0)
+        for number in range(5):
+            campaign(seed, tmp_path / str(number), patience=5.0)
 
 
 def streams(mesh: Mesh, *, singly: bool) -> dict[str, list[int]]:
