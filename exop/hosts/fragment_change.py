@@ -160,9 +160,7 @@ class FragmentChange(Participant):
         if work.back in deployed.mesh.nodes and work.back not in work.transfer.departing:
             plan, back = running.changes.shadows.rollback_plan(work.back, deployed.mesh, running.plan)
         else:
-            mesh = self._updated(work.mesh, known)
-            if known is not None and known.overruled:
-                mesh = _fitting(deployed.mesh, mesh)
+            mesh = _fitting(known, deployed.mesh, self._updated(work.mesh, known))
             plan = running.plan(mesh.at(base))
         timeout, pause, stall = work.bounds
         plan = plan.bounded(timeout, pause, stall=stall)
@@ -316,10 +314,10 @@ class RestoredChange(FragmentChange):
         """Everything is done at the commit."""
 
 
-def _fitting(old: Mesh, new: Mesh) -> Mesh:
-    """Let nodes that cannot take over the state begin without it: the home does not know what runs here."""
+def _fitting(known: Known | None, old: Mesh, new: Mesh) -> Mesh:
+    """In a fragment that does not fit, let nodes that cannot take over the state begin without it."""
     lost = {}
-    for name in old.nodes.keys() & new.nodes.keys():
+    for name in old.nodes.keys() & new.nodes.keys() if known is not None and known.overruled else ():
         try:
             hand_over(old.nodes[name], new.nodes[name])
         except MementoError:
