@@ -201,7 +201,7 @@ class Bundles:
                 files = {**one.archive.files, MANIFEST: text.encode()}
                 renewed[one.key] = self._install(checked_archive(files, one.key))
                 try:
-                    self._start(renewed[one.key])
+                    self._start(renewed[one.key], one.wires)
                 except BundleError as error:
                     problem = f"cannot be imported by {one.key}: {getattr(error, 'problem', error)}"
                     cure = f"correct it, or first update or stop {one.key}"

@@ -314,9 +314,13 @@ def test_a_stream_that_is_taken_for_one_that_repeats_is_found(seed: int, tmp_pat
     Whether the rows meet differently after a kill is up to the threads: now and then, they meet as before.
     """
     planted(monkeypatch)
-    with pytest.raises(AssertionError, match="@|it does not end"):
+
+    def repeated() -> None:
         for number in range(5):
             campaign(seed, tmp_path / str(number), patience=5.0)
+
+    with pytest.raises(AssertionError, match="@|it does not end"):
+        repeated()
 
 
 def streams(mesh: Mesh, *, singly: bool) -> dict[str, list[int]]:

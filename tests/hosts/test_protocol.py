@@ -186,6 +186,8 @@ def test_a_human_resolves(commit: bool, decision: bool):
     assert member.receive(Decision("p", "other", commit=False), 1.0) == []  # only the home was asked
     answers = member.receive(Decision("p", "home", commit=decision), 1.0)
     assert (Conflict("p", resolved=commit) in answers) == (commit != decision)
+    agreed = Record(Settled("p", commit, {"n": 4} if commit else {}))  # after a restart, nobody is asked again
+    assert (agreed in answers) == (commit == decision)
     assert (Send("home", Ready("p", "m", "commit")) in answers) == decision
     assert member.due is None
     assert member.epochs["n"] == (3 + decision if commit else 0)

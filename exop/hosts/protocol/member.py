@@ -222,8 +222,8 @@ class Member:
         if settled is None or proposal is None or (proposal.plan, proposal.sender) != (settled.plan, decision.sender):
             return []
         self._by_hand, self._settled[settled.plan] = None, Settled(settled.plan, decision.commit, {})
-        if decision.commit == settled.commit:
-            return []
+        if decision.commit == settled.commit:  # on record: after a restart, the home has forgotten the plan
+            return [Record(Settled(settled.plan, settled.commit, settled.epochs))]
         self.epochs.subtract(dict.fromkeys(settled.epochs, 1))  # of a commit, which is none for the home
         return [Conflict(settled.plan, resolved=settled.commit)]
 

@@ -111,7 +111,8 @@ class _Comparison:
         if not related:
             return here
         compared = self._rows(source, target, here.path) if source.kind == "record" else None
-        if self.decoded and (lost := [name for name in source.fields if name not in target.fields]):
+        lost = [name for name in source.fields if name not in target.fields]
+        if self.decoded and not target.is_row and lost:
             compared = compared or Mismatch(source.fields[lost[0]].type, None, f"{here.path}.{lost[0]}".lstrip("."))
         return compared or self._parts(source, target, here)
 

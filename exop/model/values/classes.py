@@ -98,7 +98,7 @@ def used_packages(code: Any) -> dict[str, str]:
     """Return the packages of bundles that a class or function uses, by bundle: its own, and those imported there."""
     found, left = dict[str, str](), [package_of(code.__module__)]
     while left:
-        if (one := left.pop()) is not None and one[1] not in found:
+        if (one := left.pop(0)) is not None and one[1] not in found:
             found[one[1]] = one[0]
             left += map(package_of, imported.get(one[0], ()))
     return found
