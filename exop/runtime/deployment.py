@@ -359,11 +359,8 @@ class Deployment:
         if not stopped:
             self._visibility.look(attended)
         self._look_for_deadlocks(() if stopped else drivers)
-        if not (stopped or self._attended.open) and self.changing.acquire(blocking=False):
-            try:  # a peer may have acknowledged the last events
-                self.check_finished()
-            finally:
-                self.changing.release()
+        if not (stopped or self._attended.open):  # a peer may have acknowledged the last events
+            self.check_finished()
             self.notify_waiting()
         if self.awaits_rest:
             self.awaits_rest = False

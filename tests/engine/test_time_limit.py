@@ -174,7 +174,7 @@ def test_a_batch_that_hangs_fails_and_is_computed_again_after_the_cure(cure, obe
         told = str(query.error)
         assert f"query.rows: batch {old.batch}, in which a function may hang, was interrupted after 0.1 s" in told
         assert "correct the query, or raise the setting `time_limit`" in told
-        assert platform.status("mill")["nodes"]["query"]["state"] == "failed"
+        eventually(lambda: platform.status("mill")["nodes"]["query"]["state"] == "failed")
         eventually(lambda: len(WORLD.beside) == 20)
         if cure == "correct the query":
             WORLD.hangs_at = 0

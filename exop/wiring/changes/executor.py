@@ -231,11 +231,9 @@ class Changes:
         return component
 
     def check_there(self, change: Change) -> None:
-        """Raise `PlanError` if the application was removed, changed or has finished while its change was prepared."""
+        """Raise `PlanError` if the application was removed or changed while its change was prepared."""
         if self._running.deployed.get(change.name) is not change.deployment:
             raise _removed(change.name)
-        if change.deployment.finished.is_set():
-            raise finished(change.name)
         renewed(change.plan, change.deployment)
 
     def made(self, change: Change, *, is_part: bool = False) -> StateError | None:
