@@ -137,13 +137,17 @@ def read_manifest(text: str, place: str) -> Manifest:
 def wired_to(text: str, manifest: Manifest, others: Iterable[Manifest]) -> str:
     """Return the text of a manifest for the same code that imports from these versions of required bundles.
 
-    Its first line has them; it replaces that of an earlier update.
+    Its first line has them, in place of those of an earlier update.
     """
+    # Imported lazily: only updates write a manifest.
+    import tomlkit
+
     chosen = {one.name: str(one) for one in manifest.wired} | {
         one.name: f"{one.name}==={one.version}" for one in others
     }
-    line = f"wired = {json.dumps([chosen[name] for name in sorted(chosen)])}\n"
-    return line + (text.partition("\n")[2] if manifest.wired else text)
+    document = tomlkit.parse(text)
+    document.pop("wired", None)
+    return f"wired = {json.dumps([chosen[name] for name in sorted(chosen)])}\n{tomlkit.dumps(document)}"
 
 
 def missing_requirements(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exop.bundle.manifest import Offer, read_manifest
+from exop.bundle.manifest import Offer, read_manifest, wired_to
 from exop.errors import BundleError
 
 
@@ -64,3 +64,14 @@ def test_a_mistake_is_named(text: str, told: str):
         read_manifest(text, "folder/speeds")
     assert told in str(caught.value)
     assert "folder/speeds" in str(caught.value)
+
+
+def test_chosen_versions_replace_those_before_wherever_they_stand():
+    """An author may have moved the line of an earlier update, or put it on several lines; all else stays as it is."""
+    rest = 'version = "1"\n\n[requires]\nbundles = []\n'
+    text = f'# Tolls\nname = "road"\nwired = [\n  "a===1",\n  "b===2",\n]  # chosen\n{rest}'
+    before = read_manifest(text, "road")
+    other = read_manifest('name = "a"\nversion = "3"', "a")
+    after = wired_to(text, before, [other])
+    assert after == f'wired = ["a===3", "b===2"]\n# Tolls\nname = "road"\n{rest}'
+    assert wired_to(after, read_manifest(after, "road"), []) == after
