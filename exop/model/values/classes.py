@@ -20,7 +20,6 @@ from decimal import Decimal
 from functools import lru_cache
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, Final
-from weakref import WeakSet
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.items import Batch, EndOfStream, Punctuation
@@ -258,9 +257,6 @@ def _same(old: Collection[Any], new: Collection[Any]) -> bool:
 
 
 _names: Final[dict[Any, str]] = {}
-#: The classes of unloaded modules of bundles. Values of them may be left at another platform of the process, which
-#: runs no slet of the bundle; the next load of the same version makes other classes.
-_unloaded: Final[WeakSet[type]] = WeakSet()
 #: Seconds to wait for the import of a module by another thread.
 _IMPORTING: Final = 10.0
 #: Letters of the longest name that is looked up.
@@ -278,7 +274,13 @@ def name_of(kind: Any) -> str:
     found: Any = sys.modules.get(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)
-    if found is not kind and kind not in _unloaded:
+    if found is None and _imported_meanwhile(module):
+        return name_of(kind)
+    # Values may be left at another platform of the process, which runs no slet of their bundle, when its modules are
+    # unloaded or loaded again, which makes other classes of the same names.
+    again = isinstance(found, type) and full_name(found) == full_name(kind)
+    left = again or (module not in sys.modules and "<locals>" not in qualified)
+    if found is not kind and not (left and package_of(module)):
         problem = f"{module} does not have it under the name {qualified}"
         raise NotStorable(value=qualified, problem=problem, cure="define it at the top of a module, under its own name")
     return _names.setdefault(kind, f"{module}:{qualified}")
@@ -314,15 +316,6 @@ def _imported_meanwhile(module: str) -> bool:
         waited = True
         time.sleep(0.005)
     return waited
-
-
-def note_unloaded(module: str, attributes: Mapping[str, Any], within: str = "") -> None:
-    """Keep the names of the classes of a module, and of those within them, although the module is unloaded."""
-    for name, kind in list(attributes.items()):
-        is_class = issubclass(type(kind), type) and type(kind).__hash__ is not None
-        if is_class and (kind.__module__, kind.__qualname__) == (module, within + name):
-            _unloaded.add(kind)
-            note_unloaded(module, vars(kind), f"{within}{name}.")
 
 
 def forget() -> None:
