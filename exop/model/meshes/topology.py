@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from exop.errors import MeshError, UnknownName, entry
+from exop.errors import MeshError, entry
 from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
 from exop.model.slets.relay import RELAY
 from exop.model.slets.spec import SletSpec
@@ -76,9 +76,9 @@ def read(text: str, catalog: Mapping[str, SletSpec]) -> tuple[dict[str, Any], li
         document = read_toml(text)
     except ValueError as problem:
         raise MeshError(f"the topology is no TOML: {problem}") from None
-    _known("the topology", "table", document, ("application", "channels", "nodes", "slets"))
+    _check("the topology", document, dict.fromkeys(("application", "channels", "nodes", "slets"), Any), "table")
     application = _table("application", document.get("application", {}))
-    _known("[application]", "key", application, ("name", "durable"))
+    _check("[application]", application, dict.fromkeys(("name", "durable"), Any))
     if not isinstance(name := application.get("name"), str):
         raise MeshError('the topology has no name; begin it with\n[application]\nname = "…"')
     declared = {key: _channel(key, table) for key, table in _tables(document, "channels")}
@@ -156,17 +156,10 @@ def _table(section: str, found: Any) -> dict[str, Any]:
     return found
 
 
-def _known(place: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise UnknownName(place=place, kind=kind, name=name, known=known)
-
-
-def _check(place: str, table: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+def _check(place: str, table: Mapping[str, Any], types: Mapping[str, Any], kind: str = "key") -> None:
     """Refuse unknown keys, and values of the wrong type."""
-    _known(place, "key", table, types)
     for key, value in table.items():
-        if problem := value_mismatch(value, types[key], key):
+        if problem := value_mismatch(value, entry(place, kind, types, key), key):
             raise MeshError(f"{place}: {problem}")
 
 
