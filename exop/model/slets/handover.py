@@ -48,19 +48,19 @@ def hand_over(before: Node, after: Node) -> HandOver:
     """
     given = after.memento is not None or after.rebuild is not None
     way = _lost(before, after) if after.lose_state and not given else _way(before, after)
-    movers, new = [*map(Mover, renewed_packages(before.slet.factory, after.slet.factory))], after.slet.memento
+    packages, new = renewed_packages(before.slet.factory, after.slet.factory), after.slet.memento
     rebuilt = after.rebuild is not None and after.memento is None
-    if not movers or new is None or rebuilt:
+    if not packages or new is None or rebuilt:
         return way
     fields = [one for kind in {new, before.slet.memento or new} for one in type_of(kind).fields.values()]
-    if not any(mover.concerns(one.type) for mover in movers for one in fields):
+    if not any(mover.concerns(one.type) for mover in map(Mover, packages) for one in fields):
         return way
 
     def moved(memento: Memento | None) -> Memento | None:
         """Convert values of the old versions in the state that was taken to the new versions."""
         taken = way.take(memento)
         try:
-            for package in renewed_packages(before.slet.factory, after.slet.factory):
+            for package in packages:
                 taken = Mover(package).move(taken) if isinstance(taken, new) else taken
             return taken
         except (NoVersion, RecursionError) as problem:
