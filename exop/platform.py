@@ -369,12 +369,21 @@ class Platform(Management[Plan]):
                 self.plugins.broken[name] = problem
 
     def _restart_or_note(self, stored: StoredApplication) -> None:
-        """Restart an application. If its code raises an exception, record the exception and return."""
+        """Continue an application from its checkpoint, or deploy it without a state; record what its code raises."""
         store = self._applications.store
         assert store is not None
         try:
             with self._applications.history.recorded(stored.name, "start", new=True):
-                self._restart_one(store, stored)
+                snapshot = store.checkpoints.read(stored.name)
+                mesh = self._read_mesh(snapshot.topology if snapshot is not None else stored.topology)
+                if snapshot is not None:
+                    store.tidy(snapshot)
+                    told = self._applications.recover(mesh, snapshot, stored)
+                    self.restarted[stored.name] = f"goes on from its checkpoint{told}"
+                else:
+                    self._applications.apply(mesh.at(stored.revision))
+                    why = "not durable" if mesh.durable is None else "it has no checkpoint yet"
+                    self.restarted[stored.name] = f"started anew ({why})"
                 revision = self.deployment(stored.name).mesh.revision
                 self._applications.history.told(how=self.restarted[stored.name], revision=revision)
         except RAISED as error:
@@ -395,19 +404,6 @@ class Platform(Management[Plan]):
         for one in store.applications() if store is not None else ():
             if one.name == application and one.active:
                 self._restart_or_note(one)
-
-    def _restart_one(self, store: Store, stored: StoredApplication) -> None:
-        """Continue an application from its checkpoint, with the mesh at that time, or deploy it without a state."""
-        snapshot = store.checkpoints.read(stored.name)
-        mesh = self._read_mesh(snapshot.topology if snapshot is not None else stored.topology)
-        if snapshot is not None:
-            store.tidy(snapshot)
-            told = self._applications.recover(mesh, snapshot, stored)
-            self.restarted[stored.name] = f"goes on from its checkpoint{told}"
-        else:
-            self._applications.apply(mesh.at(stored.revision))
-            why = "not durable" if mesh.durable is None else "it has no checkpoint yet"
-            self.restarted[stored.name] = f"started anew ({why})"
 
     def _read_mesh(self, topology: str) -> Mesh:
         """Read a stored mesh. Raises an `ExopError` that names the bundles and plugins whose code it lacks."""
