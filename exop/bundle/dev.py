@@ -42,8 +42,6 @@ Definition: TypeAlias = tuple[str, str]
 _ALL = "*"
 #: Builds the mesh with the application builders of the folder.
 Build: TypeAlias = "Callable[[Generation], Mesh]"
-#: How often a change is retried when the application is changed concurrently.
-_TRIES: Final = 3
 _SUFFIXES: Final = (".py", ".toml")
 _UNSET: Final = object()
 #: The numbers of the generations of this process: no two have modules of one name.
@@ -299,7 +297,7 @@ class Development:
 
     def _apply(self, mesh: Mesh) -> Outcome:
         hosts, deployed = self._context.hosts, self._context.applications.deployed
-        for left in reversed(range(_TRIES)):
+        for left in reversed(range(3)):  # the application may be changed meanwhile
             running = next((one for one, _ in hosts.running() if one.name == mesh.name), None)
             if running is None:
                 hosts.apply(mesh.at(0))

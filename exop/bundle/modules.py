@@ -160,8 +160,6 @@ class _Finder(MetaPathFinder):
 
 
 _finder: Final = _Finder()
-#: How a bundle that is loaded without a platform gets a bundle that it requires.
-_BRING: Final = "`--load FOLDER` of one that fits; those that a platform has started are not used here"
 
 
 def load(namespace: Namespace, bundle: str) -> Namespace:
@@ -242,7 +240,8 @@ def load_bundle(folder: Path, plugins: Plugins) -> str:
     if plugins.folders.get(manifest.key) == folder:
         return manifest.key
     others = [read_archive(archive_of(one), key).manifest for key, one in plugins.folders.items() if "@" in key]
-    if lacking := missing_requirements(manifest, others, _BRING):
+    bring = "`--load FOLDER` of one that fits; those that a platform has started are not used here"
+    if lacking := missing_requirements(manifest, others, bring):
         raise RequirementMissing(bundle=manifest.key, missing=lacking)
     code = load_code(archive, folder, filter(None, (best(needed, others) for needed in manifest.needed)))
     weakref.finalize(plugins, unload, code.namespace)

@@ -135,8 +135,8 @@ class Plugins:
             if (options := self._manager.parse_hookimpl_opts(plugin, attribute)) is None:
                 continue
             hook = options["specname"] or attribute
-            if getattr(getattr(specs, hook, None), f"{specs.PROJECT}_spec", None) is None:
-                problem = f"there is no hook {hook!r}; {suggest(hook, specs.names(), 'hook')}"
+            if not hasattr(self._manager.hook, hook):
+                problem = f"there is no hook {hook!r}; {suggest(hook, vars(self._manager.hook), 'hook')}"
                 raise PluginError(plugin=name, problem=problem)
             if options["wrapper"] or options["hookwrapper"]:
                 problem = f"{hook} is a hook wrapper, which ExoP does not call; return a result instead"

@@ -49,8 +49,3 @@ def platform_started(platform: Any) -> None:
 @hookspec
 def platform_stopping(platform: Any) -> None:
     """Called when a platform begins to stop, while its applications still run."""
-
-
-def names() -> list[str]:
-    """Return the names of all hooks."""
-    return [name for name, value in globals().items() if hasattr(value, f"{PROJECT}_spec")]

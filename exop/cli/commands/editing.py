@@ -28,9 +28,6 @@ from exop.model.slets.spec import parse
 
 #: How often an edit is planned if other changes are made between planning and applying it.
 TRIES: Final = 3
-#: The seconds for which a resumed node is observed at most, and the interval between two requests.
-SETTLING: Final = 1.0
-GLANCE: Final = 0.05
 #: The first word that a verb needs after APP.NODE, and its meaning; other verbs take none.
 NEEDED: Final = {
     "replace": ("SLET", "the slet that takes its place, PLUGIN:NAME"),
@@ -331,11 +328,11 @@ def _identity(slet: str) -> str:
 
 
 def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
-    """Return the error of a node that fails again right after it was resumed; `None` if the node continues.
+    """Return the error of a node that fails again within a second after it was resumed; `None` if the node continues.
 
     A node that was suspended without an error has no item to retry.
     """
-    deadline = time.monotonic() + SETTLING
+    deadline = time.monotonic() + 1.0
     while before["state"] == "failed" and time.monotonic() < deadline:
         try:
             now = found.node_status()
@@ -345,7 +342,7 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
             return str(now["error"])
         if now["metrics"]["items_in"] > before["metrics"]["items_in"] + 1 or now["state"] == "ended":
             return None  # the node has processed that item
-        time.sleep(GLANCE)
+        time.sleep(0.05)
     return None
 
 

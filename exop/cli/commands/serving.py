@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 #: The interval at which the states of the applications are compared, in seconds.
 TICK: Final = 0.2
-#: The interval at which the progress of an opening is logged, in seconds.
-OPENING_EVERY: Final = 5.0
-#: Microseconds by which each report of an opening extends the time that the supervisor allows for it.
-EXTENSION: Final = 60_000_000
 #: Seconds to wait for a supervisor that does not read its socket.
 PATIENCE: Final = 1.0
 
@@ -190,7 +186,7 @@ class Keeper:
                 gone = "no part of it runs here any more" if name in self._fragments else "removed"
                 self._log.info(gone, application=name)
         self._fragments = {name for name, one in found.items() if one.is_fragment}
-        due = time.monotonic() - self._logged >= OPENING_EVERY
+        due = time.monotonic() - self._logged >= 5.0
         for name, deployment in sorted(found.items()):
             # The state alone is cheap; the status of a large application takes 0.1 s.
             if (state := state_of(deployment)) != self._states.get(name) or (due and state == "opening"):
@@ -206,7 +202,7 @@ class Keeper:
             facts = opening_facts(status["opening"])
             self._log.info("opening", application=name, **facts)
             opening = f"STATUS=opening {name}: {facts['ready']} slets are ready"
-            self.supervisor.send(opening, f"EXTEND_TIMEOUT_USEC={EXTENSION}")
+            self.supervisor.send(opening, "EXTEND_TIMEOUT_USEC=60000000")  # from now on
             return
         failed = {node: one["error"] for node, one in status["nodes"].items() if "error" in one}
         if failed or status["crashed"]:
