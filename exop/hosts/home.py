@@ -165,7 +165,7 @@ class Home:
         kinds = self._catalog.kinds
         mesh = resolved(mesh, self._catalog.slets, durable=self._applications.store is not None, running=before)
         plan = make_plan(before, mesh, kinds)
-        check(mesh, kinds, plan.changes if before.nodes else None, home=self.name)
+        check(mesh, kinds, plan.changes, home=self.name)
         self._applications.check_hosts((*plan.changes.nodes, *plan.changes.channels), self._links().keys())
         placed = self._placed(plan)
         old, new = map(outline, placed)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from exop.errors import MeshError, WiringError, entry
-from exop.model.meshes.diff import Difference
+from exop.model.meshes.diff import Difference, difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_channels, check_ports
@@ -132,19 +132,20 @@ def check(
     """
     if not mesh.nodes:
         raise MeshError(f"the application {mesh.name!r} has no slet; add one with app.add(name, slet)")
-    nodes = mesh.nodes.values() if changes is None else _beside(mesh, changes)
+    changes = difference(None, mesh) if changes is None else changes
+    nodes, new = _beside(mesh, changes), {node.name for node in changes.nodes}
     for node in nodes:
-        _check_ports(mesh, node, kinds, () if changes is None else changes.removed)
-    new = None if changes is None else {node.name for node in changes.nodes}
-    for channel in mesh.channels.values() if changes is None else changes.channels:
+        _check_ports(mesh, node, kinds, changes.removed)
+    fresh = {channel.name for channel in changes.channels}
+    for channel in changes.channels:
         entry(f"the channel {channel.name!r}: the platform", "kind", kinds, channel.kind)
         check_join(mesh, channel.name, kinds)
     for group in dict.fromkeys(node.group for node in nodes if node.group is not None):
         check_group(mesh, group, kinds, alike=mesh.revision == 0)
-    for name in () if changes is None else dict.fromkeys(to for node in changes.nodes for to in node.ports.values()):
+    for name in {to: None for node in changes.nodes for to in node.ports.values() if to not in fresh}:
         check_join(mesh, name, kinds, new)
-    for part in parts(mesh, kinds, home) if changes is None or changes.reconnects else ():
-        _check_loops(part, kinds, part.nodes if new is None else new & part.nodes.keys())
+    for part in parts(mesh, kinds, home) if changes.reconnects else ():
+        _check_loops(part, kinds, new & part.nodes.keys())
 
 
 def parts(mesh: Mesh, kinds: Mapping[str, type[KindLike]], home: str = "home") -> Iterable[Mesh]:

@@ -171,8 +171,7 @@ def marked(mesh: Mesh, name: str, marks: Mapping[str, Any]) -> Mesh:
 
 def without_marks(mesh: Mesh, changes: Difference | None = None) -> Mesh:
     """The mesh without any marks, as it runs after a change; with *changes*, only what they contain can have marks."""
-    nodes = mesh.nodes.values() if changes is None else changes.nodes
-    channels = mesh.channels.values() if changes is None else changes.channels
-    plain = {one.name: replace(one, **MARKS[Node]) for one in nodes if _marks_on(one)}
-    plain_channels = {one.name: replace(one, **MARKS[ChannelSpec]) for one in channels if _marks_on(one)}
+    changes = difference(None, mesh) if changes is None else changes
+    plain = {one.name: replace(one, **MARKS[Node]) for one in changes.nodes if _marks_on(one)}
+    plain_channels = {one.name: replace(one, **MARKS[ChannelSpec]) for one in changes.channels if _marks_on(one)}
     return mesh.edited(plain, plain_channels) if plain or plain_channels else mesh
