@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import BuilderError, MeshError, entry
+from exop.hooks import Plugins
 from exop.model.meshes.checks import check, check_group, check_join
 from exop.model.meshes.mesh import ChannelSpec, Mesh
 from exop.model.slets.ports import OUT
@@ -21,9 +22,7 @@ from exop.runtime.channels import BUILT_IN, REMOTE
 from exop.runtime.component_manager import converted
 
 if TYPE_CHECKING:
-    from exop.hooks import Plugins
     from exop.platform import Platform
-
 
 #: A placeholder for an output for which a channel is created.
 _OWN: Final = object()

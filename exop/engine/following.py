@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from exop.engine.pull import PullEngine, QueryProgress
+from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError
 from exop.safe_repr import error_text
 
 if TYPE_CHECKING:
     from exop.engine.feed import Feed
     from exop.engine.pull_slet import PullSlet
-    from exop.engine.trigger import BatchTrigger
 
 #: Seconds within which a predecessor has to come to the end of a batch.
 _BRIEF = 1.0
