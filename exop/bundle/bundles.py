@@ -172,11 +172,9 @@ class Bundles:
                     self._withdraw(one)
                     stopped.append(one.key)
             self._remember()
-            steps = {
-                f"{plan.after.name}.{step.node}": [*map(str, step.settings)] for plan in plans for step in plan.steps
-            }
-            settings = {node: changes for node, changes in steps.items() if changes}
-            replaced = [f"{plan.after.name}.{step.node}" for plan in plans for step in plan.replacements]
+            steps = [(f"{plan.after.name}.{step.node}", step) for plan in plans for step in plan.steps]
+            settings = {node: [*map(str, step.settings)] for node, step in steps if step.settings}
+            replaced = [node for node, step in steps if step.verb == "replace"]
             along = sorted({one.key for one in renewed.values()} - {new.key})
             facts = {"replaced": replaced, "along": along, "settings": settings, "stopped": stopped}
             return self._facts(new) | facts | {"elsewhere": elsewhere, "warnings": warnings}
