@@ -183,6 +183,8 @@ class BundleStore:
 
     def remember(self, started: Mapping[str, tuple[str, ...]]) -> None:
         """Store which bundles are started, in order, each with the bundles that it imports from."""
+        if self._temporary:
+            return
         with _written(self.folder):
             replace_file(DISK, self.folder / _STARTED, json.dumps(dict(started), indent=2).encode())
 

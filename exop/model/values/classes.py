@@ -274,7 +274,7 @@ def name_of(kind: Any) -> str:
     found: Any = sys.modules.get(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)
-    if found is None and _imported_meanwhile(module):
+    if found is None and package_of(module) and _imported_meanwhile(module):
         return name_of(kind)
     # Values may be left at another platform of the process, which runs no slet of their bundle, when its modules are
     # unloaded or loaded again, which makes other classes of the same names.
