@@ -27,8 +27,6 @@ from exop.runtime.log.memory import MemoryLog
 
 #: The column with the number of the row; -1 denotes a marker, a row that only moves the watermark.
 ROW: Final = "_row"
-#: Seconds between two checks whether a producer that waits for room has to give up.
-_POLL: Final = 0.05
 
 
 class _Event(NamedTuple):
@@ -136,7 +134,7 @@ class Feed:
                 check_times(batch, time.column, time.never(), time.unit, self.port)
         with self._lock:
             while self._full and not give_up():
-                self._lock.wait(_POLL)
+                self._lock.wait(0.05)
             self.check_open()
             if self._full and (driver := current_driver()) is not None:
                 driver.overfill(self)

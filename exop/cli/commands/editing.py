@@ -26,8 +26,6 @@ from exop.errors import (
 )
 from exop.model.slets.spec import parse
 
-#: How often an edit is planned if other changes are made between planning and applying it.
-TRIES: Final = 3
 #: The first word that a verb needs after APP.NODE, and its meaning; other verbs take none.
 NEEDED: Final = {
     "replace": ("SLET", "the slet that takes its place, PLUGIN:NAME"),
@@ -257,7 +255,7 @@ def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proo
         return answer({"application": found.application, "removed": False}, text, json=request.json)
     found.check_node()
     trial = proof.as_data()
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(3)):  # other changes may be made between planning and applying it
         with code_is_there():
             plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}], proof=trial)
         try:

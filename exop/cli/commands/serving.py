@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 #: The interval at which the states of the applications are compared, in seconds.
 TICK: Final = 0.2
-#: Seconds to wait for a supervisor that does not read its socket.
-PATIENCE: Final = 1.0
 
 
 @Parameter(name="*")
@@ -123,7 +121,7 @@ class Supervisor:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-                sock.settimeout(PATIENCE)
+                sock.settimeout(1.0)  # it may not read its socket
                 sock.sendto("\n".join(" ".join(line.split()) for line in lines).encode(), self._address)
         except OSError as problem:
             logger("exop.serve").warning("the supervisor cannot be notified", error=str(problem), lines=lines)

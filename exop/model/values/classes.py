@@ -257,8 +257,6 @@ def _same(old: Collection[Any], new: Collection[Any]) -> bool:
 
 
 _names: Final[dict[Any, str]] = {}
-#: Seconds to wait for the import of a module by another thread.
-_IMPORTING: Final = 10.0
 #: Letters of the longest name that is looked up.
 _LONGEST: Final = 500
 
@@ -306,8 +304,8 @@ def named(name: str) -> Any:
 
 
 def _imported_meanwhile(module: str) -> bool:
-    """Wait until another thread has imported a module; return whether one was doing that, and has done so in time."""
-    found, until, waited = sys.modules.get(module), time.monotonic() + _IMPORTING, False
+    """Wait until another thread has imported a module; return whether one was doing that, and took less than 10 s."""
+    found, until, waited = sys.modules.get(module), time.monotonic() + 10.0, False
     # From the dict: a module may compute its attributes.
     facts = vars(ModuleType)["__dict__"].__get__(found) if issubclass(type(found), ModuleType) else {}
     while getattr(facts.get("__spec__"), "_initializing", False):
