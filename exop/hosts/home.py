@@ -74,9 +74,8 @@ class Spanning:
 
     def stored(self) -> dict[str, Any]:
         """Return it as it is stored."""
-        topology, leaving = self.mesh.to_toml(), [*self.leaving]
-        found = {"topology": topology, "revision": self.mesh.revision, "connectors": self.connectors}
-        return found | {"hosts": self.hosts, "leaving": leaving}
+        found = {"topology": self.mesh.to_toml(), "revision": self.mesh.revision, "connectors": self.connectors}
+        return found | {"hosts": self.hosts, "leaving": [*self.leaving]}
 
     def status(self, hosts: Mapping[str, dict[str, Any]], home: str) -> dict[str, Any]:
         """Return the status of the application: that of the fragment at the *home*, and those of all *hosts*."""
@@ -218,8 +217,6 @@ class Home:
             held(found.turn),
             self._applications.history.recorded(name, "change" if plan.before.nodes else "deploy", new=True),
         ):
-            if found.finished and plan.before.nodes:  # since the change was planned
-                raise finished(name)
             now = found.mesh if found.hosts and not found.finished else plan.before
             if now.revision != plan.before.revision:
                 raise StaleMesh(application=name, revision=plan.before.revision, current=now.revision)
