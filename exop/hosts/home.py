@@ -260,14 +260,17 @@ class Home:
     def _lost(self, host: str, application: str) -> str:
         """Say that a host has returned without its fragment, or with one that does not fit; empty if neither is so."""
         try:
-            there = self._links()[host].call("status", application=application) if host != self.name else {}
+            if host != self.name:
+                self._links()[host].call("fragment", application=application)
+                there = self._links()[host].call("status", application=application)
+                return str(there["problem"]) if there["state"] == "fragment lost" else ""
         except UnknownName as problem:
-            if problem.facts["kind"] != "application":  # no link to the host is known
+            if problem.facts["kind"] != "fragment":  # no link to the host is known
                 raise
             return lost_fragment(application, host)
         except RemotingError:  # it is away, which the change tells
-            return ""
-        return str(there["problem"]) if there.get("state") == "fragment lost" else ""
+            pass
+        return ""
 
     def _accepted(self, one: Connector, application: str) -> bool:
         """Let a connector go on; return whether it had lost its state."""
@@ -289,11 +292,15 @@ class Home:
             try:
                 if host == self.name:
                     answers[host] = here(application)
-                else:
-                    answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
-                    home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
-                    if home != self.name:
-                        answers[host] = {"state": "adopted", "problem": adopted(application, home, self.name)}
+                    continue
+                answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
+                home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
+                if home != self.name:
+                    told = (
+                        f"{home} has adopted {application}, and leads it; what still runs on {self.name} is not "
+                        f"connected with it: `exop remove {application} --on {self.name}` removes that, and that alone"
+                    )
+                    answers[host] = {"state": "adopted", "problem": told}
             except UnknownName:
                 answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
             except ExopError as problem:
@@ -411,14 +418,6 @@ class Home:
             except KeyboardInterrupt:
                 self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
         return outcome.result()
-
-
-def adopted(application: str, home: str, former: str) -> str:
-    """Say that another platform has become the home of an application, and what helps."""
-    return (
-        f"{home} has adopted {application}, and leads it; what still runs on {former} is not connected with it: "
-        f"`exop remove {application} --on {former}` removes that, and that alone"
-    )
 
 
 def no_status(application: str) -> dict[str, Any]:
