@@ -27,7 +27,7 @@ from exop.errors import (
     StateError,
     UnknownName,
 )
-from exop.hosts.fragment import Fragments, Known, in_doubt, overruled
+from exop.hosts.fragment import Fragments, Known
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
 from exop.hosts.home import Home, Spanning, Survivor, adoption, no_status
 from exop.hosts.protocol import messages
@@ -158,14 +158,18 @@ class Federation:
         if (found := self._home.spanning(application)) is None:
             more, doubt = self.here.led(application), self.in_doubt(application)
             if doubt is not None:
-                more |= {"state": "in doubt", "plan": doubt, "home": doubt.rpartition("@")[2]}
-                more |= {"problem": in_doubt(application, doubt, self.name)}
+                home = doubt.rpartition("@")[2]
+                problem = (
+                    f"{self.name} has agreed to the plan {doubt}, and waits until its home, {home}, tells the outcome; "
+                    f"if {home} does not return, look whether another host has made the change (`exop history "
+                    f"{application} --on HOST`): if so, `exop resolve {application} --commit --on {self.name}`, "
+                    f"otherwise --abort"
+                )
+                more |= {"state": "in doubt", "plan": doubt, "home": home, "problem": problem}
                 if application not in self._local.deployed:
                     return no_status(application) | more
             elif isinstance(lost := self.exchange.refusals.get((more.get("home", ""), application)), HomeLost):
                 more |= {"state": "home lost", "problem": str(lost)}
-            elif (known := self.here.known.get(application)) is not None and known.overruled:
-                more |= {"state": "fragment lost", "problem": overruled(application, self.name)}
             return here(application) | more
         return found.status(self._home.answers(found, application, here, "status"), self.name)
 
@@ -250,12 +254,9 @@ class Federation:
 
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trials of a change, on all hosts; return `False` if no trial is running."""
-        abandon = self._local.changes.shadows.abandon
         self.mesh(application)  # raises `UnknownName`
-        given_up = self._home.at_each_host(
-            "abandon_proof", application, lambda: abandon(application, "it was given up")
-        )
-        return any(given_up)
+        abandon = partial(self._local.changes.shadows.abandon, application, "it was given up")
+        return any(self._home.at_each_host("abandon_proof", application, abandon))
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of each fragment of a durable application."""
@@ -281,7 +282,7 @@ class Federation:
         channels = self._local.get(application).mesh.channels.values()
         found = {one.settings["key"]: one.settings["epoch"] for one in channels if "epoch" in one.settings}
         epoch = self.exchange.of(application).member.epochs[application]
-        return Survivor(known.home, known.whole, epoch, found, known.overruled)
+        return Survivor(known.home, known.whole, epoch, found)
 
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
@@ -337,7 +338,7 @@ class Federation:
         name, known = type(message := decode_message(data)).__name__, self.here.known.get(application)
         found = self.homes.get(application)
         leads_it = found is not None and (found.hosts or found.leaving)
-        if isinstance(message, messages.Report) and not (message.gone or leads_it):
+        if isinstance(message, messages.Report) and not (message.gone or message.overruled or leads_it):
             raise HomeLost(home=self.name, application=application, host=peer)
         if not leads and isinstance(message, (messages.Propose, messages.Proceed, messages.Finish, messages.Remove)):
             raise PeerRefused(address=self.name, problem=f"{name} on {application} needs the role operate")
@@ -418,6 +419,8 @@ class Federation:
 
     def _heard(self, application: str, report: messages.Report) -> None:
         """Process the report of a host; the application has finished when all fragments have ended."""
+        if report.overruled:  # perhaps by the abort of its first plan
+            self.homes.setdefault(application, Spanning(Mesh(application)))
         if (found := self.homes.get(application)) is None:
             return
         with self._news:

@@ -83,24 +83,6 @@ def lost_fragment(application: str, host: str) -> str:
     )
 
 
-def in_doubt(application: str, plan: str, host: str) -> str:
-    """Say that a host does not know the outcome of a plan, and what helps."""
-    home = plan.rpartition("@")[2]
-    return (
-        f"{host} has agreed to the plan {plan}, and waits until its home, {home}, tells the outcome; if {home} does "
-        f"not return, look whether another host has made the change (`exop history {application} --on HOST`): if so, "
-        f"`exop resolve {application} --commit --on {host}`, otherwise --abort"
-    )
-
-
-def overruled(application: str, host: str) -> str:
-    """Say that the home has decided otherwise than an operator on a host, and what helps."""
-    return (
-        f"the home of {application} has decided otherwise than `exop resolve` on {host}, and the part there does not "
-        f"fit; `exop accept {application}` at the home makes it fit; items on their way between hosts may be lost"
-    )
-
-
 @dataclass
 class Known:
     """The knowledge of a host about its fragment.
@@ -111,7 +93,7 @@ class Known:
         plan: The last plan that was committed here.
         whole: The whole mesh after that plan as a topology file, with its revision: for another home, if this one dies.
         applied: The updates at a point in the stream that took effect before that plan, and are pending at the home.
-        overruled: Whether an operator here had decided otherwise than the home; the next plan makes the fragment fit.
+        overruled: Whether an operator here had decided otherwise than the home: the fragment does not fit.
     """
 
     home: str
@@ -157,10 +139,17 @@ class Fragments:
         return self.running.get(application).mesh
 
     def led(self, application: str) -> dict[str, str]:
-        """Return the home of a fragment, if any; while the home is not connected, also the problem, and what helps."""
+        """Return the home of a fragment, if any; if it is not connected, or overrules it, also the problem and cure."""
         if (known := self.known.get(application)) is None:
             return {}
         home, link = known.home, self.links().get(known.home)
+        if known.overruled:
+            problem = (
+                f"the home of {application} has decided otherwise than `exop resolve` on {self.name}, and the part "
+                f"there does not fit; `exop accept {application}` at the home lets it begin anew, without its state; "
+                f"items on their way between hosts may be lost"
+            )
+            return {"home": home, "state": "fragment lost", "problem": problem}
         if home == self.name or (link is not None and link.connected):
             return {"home": home}
         why = "this platform is not linked with it" if link is None else link.reason

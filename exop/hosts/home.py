@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
-from exop.hosts.fragment import Fragments, Work, lost_fragment, overruled
+from exop.hosts.fragment import Fragments, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
@@ -74,9 +74,8 @@ class Spanning:
 
     def stored(self) -> dict[str, Any]:
         """Return it as it is stored."""
-        topology, leaving = self.mesh.to_toml(), [*self.leaving]
-        found = {"topology": topology, "revision": self.mesh.revision, "connectors": self.connectors}
-        return found | {"hosts": self.hosts, "leaving": leaving}
+        found = {"topology": self.mesh.to_toml(), "revision": self.mesh.revision, "connectors": self.connectors}
+        return found | {"hosts": self.hosts, "leaving": [*self.leaving]}
 
     def status(self, hosts: Mapping[str, dict[str, Any]], home: str) -> dict[str, Any]:
         """Return the status of the application: that of the fragment at the *home*, and those of all *hosts*."""
@@ -109,14 +108,12 @@ class Survivor:
         whole: The whole mesh after the last plan as a topology file, with its revision.
         epoch: The epoch of the application.
         connectors: The epochs of the connectors of the fragment, by key.
-        overruled: Whether the fragment does not fit, as in `Known`.
     """
 
     home: str
     whole: tuple[str, int]
     epoch: int
     connectors: Mapping[str, int]
-    overruled: bool = False
 
 
 class Home:
@@ -220,8 +217,6 @@ class Home:
             held(found.turn),
             self._applications.history.recorded(name, "change" if plan.before.nodes else "deploy", new=True),
         ):
-            if found.finished and plan.before.nodes:  # since the change was planned
-                raise finished(name)
             now = found.mesh if found.hosts and not found.finished else plan.before
             if now.revision != plan.before.revision:
                 raise StaleMesh(application=name, revision=plan.before.revision, current=now.revision)
@@ -244,10 +239,14 @@ class Home:
                 f"the home; a connector has a name of its own, {application}.OUTBOX"
             )
         with held(found.turn), self._applications.history.recorded(application, "accept"):
-            if lost := [host for host in found.hosts if self._lost(host, application)]:
-                self._make(found, make_plan(found.mesh, found.mesh), lost)
+            lost = [host for host in found.hosts if self._lost(host, application)]
+            placed = Placement(found.mesh, self.name, self._catalog.kinds)
+            if lost:
+                there = (one for one in found.mesh.nodes.values() if placed.of(one) in lost)
+                anew = found.mesh.edited({one.name: replace(one, lose_state=True) for one in there})
+                self._make(found, make_plan(found.mesh, anew), lost)
             accepted, until = list[str](), time.monotonic() + CONNECTING
-            for one in Placement(found.mesh, self.name, self._catalog.kinds).connectors.values():
+            for one in placed.connectors.values():
                 # The halves at a host that has begun anew have to find each other first.
                 waits = bool({one.source, one.target} & {*lost})
                 while not (gone := self._accepted(one, application)) and waits and time.monotonic() < until:
@@ -262,8 +261,9 @@ class Home:
         """Say that a host has returned without its fragment, or with one that does not fit; empty if neither is so."""
         try:
             if host != self.name:
-                known = self._links()[host].call("fragment", application=application)
-                return overruled(application, host) if known.get("overruled") else ""
+                self._links()[host].call("fragment", application=application)
+                there = self._links()[host].call("status", application=application)
+                return str(there["problem"]) if there["state"] == "fragment lost" else ""
         except UnknownName as problem:
             if problem.facts["kind"] != "fragment":  # no link to the host is known
                 raise
@@ -292,11 +292,15 @@ class Home:
             try:
                 if host == self.name:
                     answers[host] = here(application)
-                else:
-                    answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
-                    home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
-                    if home != self.name:
-                        answers[host] = {"state": "adopted", "problem": adopted(application, home, self.name)}
+                    continue
+                answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
+                home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
+                if home != self.name:
+                    told = (
+                        f"{home} has adopted {application}, and leads it; what still runs on {self.name} is not "
+                        f"connected with it: `exop remove {application} --on {self.name}` removes that, and that alone"
+                    )
+                    answers[host] = {"state": "adopted", "problem": told}
             except UnknownName:
                 answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
             except ExopError as problem:
@@ -342,8 +346,6 @@ class Home:
         known |= dict.fromkeys(moves.renewed, plan.after.revision + 1)
         new = fragments(plan.after, self.name, known, kinds)
         hosts = differing(old, new)
-        if waiting := found.leaving & {*hosts}:
-            raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
         self._reach(hosts)
         if before is None:  # a plan shows it
             for note in warnings_of(moves.after):
@@ -386,12 +388,16 @@ class Home:
         The trials before it take *trying* seconds at most.
 
         Raises:
-            PlanError: the change was aborted, or the application has finished since it was planned.
+            PlanError: the change was aborted, or the application has finished, or is still removed from a host.
         """
         name = target.mesh.name
         with self.news:  # from now on, it does not finish before the outcome
             if found.finished and not target.finished:
                 raise finished(name)
+            if waiting := found.leaving & {*parts}:
+                raise PlanError(
+                    f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached"
+                )
             self.pending[number] = found, target
         try:
             prepare = max(PREPARE, patience) + trying
@@ -412,14 +418,6 @@ class Home:
             except KeyboardInterrupt:
                 self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
         return outcome.result()
-
-
-def adopted(application: str, home: str, former: str) -> str:
-    """Say that another platform has become the home of an application, and what helps."""
-    return (
-        f"{home} has adopted {application}, and leads it; what still runs on {former} is not connected with it: "
-        f"`exop remove {application} --on {former}` removes that, and that alone"
-    )
 
 
 def no_status(application: str) -> dict[str, Any]:

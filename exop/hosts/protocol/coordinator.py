@@ -154,7 +154,7 @@ class Coordinator:
         plan, later = progress.plan, [one.wave for one in progress.fragments.values() if one.wave > progress.wave]
         if progress.phase == "commit":
             self.epochs |= Counter(progress.epochs)  # not earlier: the decision may not be recordable
-        if not self._complete(progress):
+        if progress.missing():
             return []
         match progress.phase:
             case "prepare":
@@ -172,9 +172,6 @@ class Coordinator:
             case "commit":
                 del self._plans[plan]
                 return [Record(Finished(plan))]
-
-    def _complete(self, progress: _Progress) -> bool:
-        return not progress.missing()
 
     def _enter(self, phase: Phase, progress: _Progress, now: float) -> list[Action]:
         progress.phase, progress.answered, progress.handed = phase, set(), {}
