@@ -17,6 +17,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -102,23 +103,19 @@ class Policy:
         return self.peers.get(peer, Rights())
 
 
+@dataclass(eq=False)
 class AccessControl:
     """Decides, at each use, what the peers of a platform may do: the owner everything, a platform what the policy says.
 
     The owner of the platform is identified by the kernel, and another platform by its certificate.
     """
 
-    def __init__(
-        self,
-        policy: Policy | None = None,
-        identity: Identity | None = None,
-        record: Record = lambda *_: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.policy = policy
-        self.identity = identity
-        self._record = record
-        self._clock = clock
+    policy: Policy | None = None
+    identity: Identity | None = None
+    record: Record = lambda *_: None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._recorded: dict[_Refusal, float] = {}
         self._pending: dict[_Refusal, tuple[str, str, int]] = {}
@@ -177,7 +174,7 @@ class AccessControl:
     def refused(self, application: str, operation: str, problem: str, caller: str) -> None:
         """Record something that a caller may not do: at once, or with others of its kind within a second."""
         name = caller.partition(" (")[0] if caller.startswith("platform ") else ""
-        kind, now = (application, operation, name), self._clock()
+        kind, now = (application, operation, name), self.clock()
         with self._lock:
             self._pending[kind] = problem, caller, self._pending.get(kind, ("", "", 0))[2] + 1
             due = now - self._recorded.get(kind, -math.inf) >= _RECORD_INTERVAL
@@ -199,7 +196,7 @@ class AccessControl:
                 if self.identity is not None:
                     self.identity.warn()
                 with self._lock:
-                    past = self._clock() - _RECORD_INTERVAL
+                    past = self.clock() - _RECORD_INTERVAL
                     self._recorded = {kind: at for kind, at in self._recorded.items() if at > past}
                 self._record_pending(list(self._pending))
             except Exception:  # noqa: BLE001 (the connections of other peers are still looked at)
@@ -220,9 +217,9 @@ class AccessControl:
             application, operation, name = kind
             with self._lock:
                 problem, caller, times = self._pending.pop(kind, ("", "", 0))
-                self._recorded[kind] = self._clock()
+                self._recorded[kind] = self.clock()
             if times:
-                key, now = (operation, name, problem), self._clock()
+                key, now = (operation, name, problem), self.clock()
                 with self._lock:
                     at, before = self._logged.pop(key, (-math.inf, 0))
                     self._logged[key] = (now, 0) if now - at >= _LOG_INTERVAL else (at, before + times)
@@ -233,7 +230,7 @@ class AccessControl:
                     logger("exop.remoting").warning("refused", **facts)
                 token = CALLER.set(caller)
                 try:
-                    self._record(application, operation, problem, times)
+                    self.record(application, operation, problem, times)
                 finally:
                     CALLER.reset(token)
 

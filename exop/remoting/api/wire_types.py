@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -19,10 +19,11 @@ from exop.model.slets.stored_memento import dump_memento, import_memento
 from exop.model.types.conversion import to_toml_value
 from exop.remoting.api.edits import AnyEdit
 from exop.remoting.transport.limits import KIB, MIB, check_length
-from exop.runtime.catalog import Catalog, known_slets
+from exop.runtime.catalog import known_slets
 
 if TYPE_CHECKING:
     from exop.model.slets.spec import SletSpec
+    from exop.remoting.api.management import Management
     from exop.wiring.changes.plan import Plan, Step
 
 T = TypeVar("T")
@@ -49,18 +50,6 @@ def check_size(size: int) -> None:
     """Raise `MessageTooLarge` if so many bytes cannot be sent."""
     cure = "take it in the platform's own process, by platform.memento(application, node)"
     check_length("the memento", size, LARGEST, cure)
-
-
-class MeshSource(Protocol):
-    """The part of a platform that a topology is read with."""
-
-    catalog: Catalog
-
-    def applications(self) -> list[str]:
-        """The names of the applications."""
-
-    def mesh(self, application: str, /) -> Mesh:
-        """The mesh of a running application."""
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -103,7 +92,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             marks[name] = Marks(**given)
         return Topology(mesh.to_toml(), mesh.revision, marks, os.getcwd())
 
-    def read(self, platform: MeshSource, fetch: Callable[[Blob], bytes] = bytes) -> Mesh:  # type: ignore[assignment]
+    def read(self, platform: Management[Any], fetch: Callable[[Blob], bytes] = bytes) -> Mesh:  # type: ignore[assignment]
         """The mesh with the slets that *platform* knows; *fetch* returns the bytes of the mementos.
 
         The slets are those of plugins and of running applications; the latter may come from a single file.

@@ -185,22 +185,12 @@ class DataConnection(frames.Outgoing):
         ready: The queue of what is to be sent; it remains when the connection has ended.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        peer: str,
-        link: PeerLink,
-        ready: Ready,
-        limits: frames.DataLimits = frames.DEFAULT_LIMITS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, sock: socket.socket, link: PeerLink, ready: Ready) -> None:
         self.round_trip: float | None = None  #: Seconds of the last heartbeat and its answer.
         self._sock = sock
-        self._peer = peer
         self._link = link
         self._ready = ready
-        self._limits = limits
-        self._clock = clock
+        self._limits, self._clock = limits, clock = link.limits, link.clock
         self._stream = _TlsSocket(sock, limits.tick) if isinstance(sock, ssl.SSLSocket) else _Socket(sock, limits.tick)
         self._reason = ""
         self._heard = self._pinged = clock()
@@ -244,12 +234,12 @@ class DataConnection(frames.Outgoing):
 
     def run(self) -> str:
         """Receive and send until the connection ends; return the reason."""
-        sender = threading.Thread(target=self._send_all, name=f"exop-data-to-{self._peer}", daemon=True)
+        sender = threading.Thread(target=self._send_all, name=f"exop-data-to-{self._link.peer}", daemon=True)
         sender.start()
         try:
             self._receive_all()
         except FrameRefused as problem:
-            _log.warning("the data connection to %r ends: %s", self._peer, problem)
+            _log.warning("the data connection to %r ends: %s", self._link.peer, problem)
             self.close(str(problem))
         except (EOFError, OSError) as problem:
             self.close(str(problem))

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable
@@ -34,42 +34,33 @@ _CLIENT: Final = 2.0
 _log = logging.getLogger("exop.remoting")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PeerLink:
     """The link to a peer; its threads start with `start`.
 
-    Args:
+    Attributes:
         may: Whether the policy permits the peer a connector (its key), or, with `operate`, byte strings.
         changed: Called in the receiver thread with the link, when it has connected or lost the connection.
-
-    Attributes:
         uri: The address of the peer; empty if only the peer connects, and `accept` takes its sockets.
         client: Calls the operations of the peer.
         reason: Why there is no connection.
     """
 
-    def __init__(
-        self,
-        peer: str,
-        *,
-        may: Callable[[Direction, str], bool] = lambda direction, key: True,
-        changed: Callable[[PeerLink], None] = lambda link: None,
-        limits: frames.DataLimits = frames.DEFAULT_LIMITS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.peer = peer
-        self.uri = ""
+    peer: str = field(kw_only=False)
+    may: Callable[[Direction, str], bool] = lambda direction, key: True
+    changed: Callable[[PeerLink], None] = lambda link: None
+    limits: frames.DataLimits = frames.DEFAULT_LIMITS
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.uri, self.reason = "", "not connected yet"
         self.client: ControlClient | None = None
-        self.limits = limits
-        self.reason = "not connected yet"
-        self._on_change = changed
         self._dial: Callable[[], socket.socket] | None = None
-        self._may = may
-        self._clock = clock
-        self._changed = threading.Condition()
+        self._news = threading.Condition()
         self._accepted: socket.socket | None = None
         self._closed = self._leads = self._dialled = False
         self._connection: DataConnection | None = None
-        self._ready = Ready(clock)
+        self._ready = Ready(self.clock)
         self._next_offer = 0
         self._senders: dict[str, frames.SenderEnd] = {}
         self._offered: dict[int, frames.SenderEnd] = {}
@@ -81,8 +72,8 @@ class PeerLink:
         self._stored: dict[int, Buffer] = {}
         self._expected: set[range] = set()
         self._over: deque[range] = deque(maxlen=100)  # byte strings of these may still come
-        self._parts = frames.Parts(limits)
-        self._thread = threading.Thread(target=self._run, name=f"exop-data-from-{peer}", daemon=True)
+        self._parts = frames.Parts(self.limits)
+        self._thread = threading.Thread(target=self._run, name=f"exop-data-from-{self.peer}", daemon=True)
 
     @property
     def connected(self) -> bool:
@@ -101,9 +92,9 @@ class PeerLink:
             PeerUnreachable: the peer is not connected, or the answer did not arrive.
             ExopError: the error of the operation, of its own class.
         """
-        with self._changed:
+        with self._news:
             # The connection by which a peer that dials can be called may come shortly after that of the data.
-            self._changed.wait_for(lambda: self.client is not None or not self.connected, _CLIENT)
+            self._news.wait_for(lambda: self.client is not None or not self.connected, _CLIENT)
         if (client := self.client) is None or not self.connected:
             raise PeerUnreachable(address=self.uri or self.peer, problem=self.reason or "it has not connected yet")
         return client.call(operation, arguments, timeout=patience)
@@ -114,18 +105,18 @@ class PeerLink:
 
     def call_by(self, client: ControlClient) -> None:
         """Call the peer, which has dialled, by *client* from now on, unless this platform dials as well."""
-        with self._changed:
+        with self._news:
             self.client = self.client if self.uri else client
-            self._changed.notify_all()
+            self._news.notify_all()
 
     def dial_at(self, uri: str, client: ControlClient, dial: Callable[[], socket.socket], *, leads: bool) -> None:
         """Call the peer by *client*, at *uri*, and connect by *dial*, which may raise `OSError` or an `ExopError`.
 
         If both platforms dial, the connection of the one that *leads* is used: exactly one of them does.
         """
-        with self._changed:
+        with self._news:
             self.uri, self.client, self._dial, self._leads = uri, client, dial, leads
-            self._changed.notify_all()
+            self._news.notify_all()
 
     def drop(self, reason: str) -> None:
         """End the present connection."""
@@ -138,7 +129,7 @@ class PeerLink:
 
     def accept(self, sock: socket.socket) -> None:
         """Use a socket that the peer has connected, instead of the present connection."""
-        with self._changed:
+        with self._news:
             if self._closed or (self._leads and self._dialled):
                 sock.close()
                 return
@@ -146,12 +137,12 @@ class PeerLink:
                 self._accepted.close()
             self._accepted = sock
             self.drop("the peer has connected anew")
-            self._changed.notify_all()
+            self._news.notify_all()
 
     def wait_until(self, connected: bool, timeout: float) -> bool:
         """Wait until the peer is connected, or is not; return whether it came about within *timeout* seconds."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.connected == connected, timeout)
+        with self._news:
+            return self._news.wait_for(lambda: self.connected == connected, timeout)
 
     def failed(self, problem: Exception) -> None:
         """Store why there is no connection, if there is none; `call` adds the address and the remedy."""
@@ -160,9 +151,9 @@ class PeerLink:
 
     def close(self, reason: str = "the platform has closed the link") -> None:
         """End the connection for good; no method of an outbox or inbox is called any more."""
-        with self._changed:
+        with self._news:
             self._closed = True
-            self._changed.notify_all()
+            self._news.notify_all()
         if (connection := self._connection) is not None:
             connection.finish([*self._receivers.values()], reason)
         if self.client is not None:
@@ -173,12 +164,12 @@ class PeerLink:
     def send_from(self, key: str, epoch: int, sender: Outbox) -> Callable[[], None]:
         """Attach an outbox; it is resumed as soon as the inbox of the same key and epoch is attached at the peer."""
         end = frames.SenderEnd(self._parts, key, epoch, sender)
-        with self._changed:
+        with self._news:
             self._senders[key] = end
             self._offer(end)
 
         def detach() -> None:
-            with self._changed:
+            with self._news:
                 if self._senders.get(key) is end:
                     del self._senders[key]
                 if self._offered.pop(end.number, None) is not None and self._connection is not None:
@@ -189,12 +180,12 @@ class PeerLink:
     def receive_into(self, key: str, epoch: int, receiver: Inbox) -> Callable[[], None]:
         """Attach an inbox."""
         end = frames.ReceiverEnd(key, epoch, receiver)
-        with self._changed:
+        with self._news:
             self._receivers[key] = end
             self._bind(key)
 
         def detach() -> None:
-            with self._changed:
+            with self._news:
                 if self._receivers.get(key) is end:
                     del self._receivers[key]
                 self._refuse(end, _DETACHED)
@@ -221,13 +212,13 @@ class PeerLink:
         """
         transfer = frames.BytesTransfer(self._parts, body := frames.Body(BYTES, number, (data,), (0, 0, 0)))
         check_length("the byte string", body.total, self.limits.body, "send it in several")
-        with self._changed:
+        with self._news:
             if self._connection is None:
                 raise ConnectionLost(address=self.peer, operation="send_bytes", problem=self.reason)
             self._transfers.add(transfer)
             self._ready.add(transfer)
         transfer.ended.wait()
-        with self._changed:
+        with self._news:
             self._transfers.discard(transfer)
         if body.sent < body.total:
             raise ConnectionLost(address=self.peer, operation="send_bytes", problem=self.reason)
@@ -239,9 +230,9 @@ class PeerLink:
             CallTimeout: it was not received within *timeout* seconds.
             ConnectionLost: it had not been received when the connection was lost.
         """
-        with self._changed:
+        with self._news:
             on = self._connection
-            self._changed.wait_for(lambda: number in self._stored or not (on and self._connection is on), timeout)
+            self._news.wait_for(lambda: number in self._stored or not (on and self._connection is on), timeout)
             if number in self._stored:
                 return self._stored.pop(number)
             if self._connection is not on or on is None:
@@ -254,12 +245,12 @@ class PeerLink:
 
     def expect_bytes(self, numbers: range) -> None:
         """Accept the byte strings with these numbers, also of a peer without a role, until `drop_bytes`."""
-        with self._changed:
+        with self._news:
             self._expected.add(numbers)
 
     def drop_bytes(self, numbers: range) -> None:
         """Drop the byte strings with these numbers that have not been taken; if they were expected, also later ones."""
-        with self._changed:
+        with self._news:
             if numbers in self._expected:
                 self._expected.remove(numbers)
                 self._over.append(numbers)
@@ -267,7 +258,7 @@ class PeerLink:
 
     def traffic(self) -> list[frames.ConnectorTraffic]:
         """The traffic of all attached connectors."""
-        with self._changed:
+        with self._news:
             ends: list[frames.SenderEnd | frames.ReceiverEnd] = [*self._senders.values(), *self._receivers.values()]
             return [replace(end.traffic) for end in ends]
 
@@ -279,7 +270,7 @@ class PeerLink:
             end = self._offered_as(message.number)
             # An inbox that is detached forgets the offer, also before its first report has arrived here.
             if end is not None and (end.stop(message.reason) or message.reason == _DETACHED):
-                with self._changed:
+                with self._news:
                     self._offer(end)
         elif isinstance(message, frames.Attach):
             self._attached(message)
@@ -292,8 +283,8 @@ class PeerLink:
         Returns:
             Whether it is to be kept. The bytes for a connector that is refused are received and dropped.
         """
-        if kind == BYTES and not self._may("operate", ""):
-            with self._changed:
+        if kind == BYTES and not self.may("operate", ""):
+            with self._news:
                 if not any(number in numbers for numbers in (*self._expected, *self._over)):
                     raise FrameRefused(f"bytes: {_NOT_PERMITTED}")
         if kind == DATA and number not in self._bound:
@@ -315,20 +306,20 @@ class PeerLink:
         except ValueError as problem:
             end.broken = str(problem)
             _log.warning("the connector %s refuses a frame of %r: %s", end.traffic.key, self.peer, problem)
-            with self._changed:
+            with self._news:
                 self._refuse(end, end.broken)
             end.receiver.disconnected(end.broken)
             return None
 
     def stored(self, number: int, body: Buffer) -> None:
         """Store a byte string until it is taken; called by the data connection."""
-        with self._changed:
+        with self._news:
             if any(number in numbers for numbers in self._over):
                 return
             if sum(map(len, self._stored.values())) + len(body) > self.limits.stored:
                 raise FrameRefused("too many byte strings that have not been taken")
             self._stored[number] = body
-            self._changed.notify_all()
+            self._news.notify_all()
 
     def _offer(self, end: frames.SenderEnd) -> None:
         """Attach an outbox under a new number. Under the lock."""
@@ -348,8 +339,8 @@ class PeerLink:
     def _reported(self, report: frames.Report) -> None:
         if (end := self._offered_as(report.number)) is None:
             return
-        if (first := not end.resumed) and not self._may("read", end.traffic.key):
-            with self._changed:
+        if (first := not end.resumed) and not self.may("read", end.traffic.key):
+            with self._news:
                 self._offered.pop(report.number, None)
                 self._ready.add(frames.Single(frames.Withdraw(report.number, end.traffic.key)))
             end.stop(_NOT_PERMITTED)
@@ -360,7 +351,7 @@ class PeerLink:
 
     def _attached(self, offer: frames.Attach) -> None:
         limits = self.limits
-        with self._changed:
+        with self._news:
             if offer.number in self._used:
                 raise FrameRefused(f"the number {offer.number} has been used for a connector before")
             if len(self._offers) >= limits.connectors or len(self._used) >= limits.numbers:
@@ -381,7 +372,7 @@ class PeerLink:
             problem = "no such connector is attached"
         elif end.traffic.epoch != offer.epoch:
             problem = f"the connector has the epoch {end.traffic.epoch}, not {offer.epoch}"
-        elif end.broken or not self._may("write", key):
+        elif end.broken or not self.may("write", key):
             problem = end.broken or _NOT_PERMITTED
         else:
             # A peer that was restarted uses the same numbers again, and knows nothing of the last report.
@@ -408,7 +399,7 @@ class PeerLink:
             self._ready.add(frames.Single(frames.Refused(offer.number, reason[:_LONGEST_REASON])))
 
     def _withdrawn(self, message: frames.Withdraw) -> None:
-        with self._changed:
+        with self._news:
             if (offer := self._offers.get(message.key)) is None or offer.number != message.number:
                 return
             del self._offers[message.key]
@@ -422,22 +413,22 @@ class PeerLink:
             try:
                 if (sock := self._next_socket()) is None:
                     return
-                connection = DataConnection(sock, self.peer, self, self._ready, self.limits, self._clock)
+                connection = DataConnection(sock, self, self._ready)
             except (OSError, ExopError) as problem:  # it may have been closed already
                 self.failed(problem)
             else:
-                started = self._clock()
+                started = self.clock()
                 self._use(connection)
-                if self._clock() - started > self.limits.longest_pause:
+                if self.clock() - started > self.limits.longest_pause:
                     pause = self.limits.first_pause
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._accepted is not None, pause)
+            with self._news:
+                self._news.wait_for(lambda: self._closed or self._accepted is not None, pause)
             pause = min(2 * pause, self.limits.longest_pause)
 
     def _next_socket(self) -> socket.socket | None:
         """Return a connected socket; `None` when the link is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._accepted is not None or self._dial is not None)
+        with self._news:
+            self._news.wait_for(lambda: self._closed or self._accepted is not None or self._dial is not None)
             accepted, self._accepted = self._accepted, None
             if self._closed:
                 if accepted is not None:
@@ -446,7 +437,7 @@ class PeerLink:
         if accepted is not None or self._dial is None:
             return accepted
         own = self._dial()
-        with self._changed:
+        with self._news:
             # Both platforms have dialled at the same time: one connection is used.
             accepted, self._accepted = self._accepted, None
             self._dialled = accepted is None or self._leads
@@ -458,7 +449,7 @@ class PeerLink:
     def _use(self, connection: DataConnection) -> None:
         """Serve a connection until it ends."""
         client = self.client
-        with self._changed:
+        with self._news:
             # What is left belongs to the previous connection.
             self._ready.clear()
             self._offers.clear()
@@ -472,14 +463,14 @@ class PeerLink:
                 self._offer(end)
             if self._closed:
                 connection.close("the link is closed")
-            self._changed.notify_all()
+            self._news.notify_all()
         self._tell()
         try:
             reason = connection.run()
         except RAISED as problem:
             _log.exception("the data connection to %r has failed", self.peer)
             reason = f"{type(problem).__name__}: {problem}"
-        with self._changed:
+        with self._news:
             self._connection, self.reason, self._dialled = None, reason, False
             if client is not None:
                 client.hang_up()  # no call waits for a peer that is lost
@@ -488,7 +479,7 @@ class PeerLink:
             for transfer in self._transfers:
                 transfer.ended.set()
             ends, receivers = list(self._senders.values()), list(self._receivers.values())
-            self._changed.notify_all()
+            self._news.notify_all()
         for end in ends:
             end.stop(reason)
         for receiving in receivers:
@@ -497,4 +488,4 @@ class PeerLink:
 
     def _tell(self) -> None:
         _log.info("peer %r: %s", self.peer, self.reason or "connected")
-        self._on_change(self)
+        self.changed(self)

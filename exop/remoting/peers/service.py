@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -49,6 +50,7 @@ class Links(dict[str, PeerLink]):
         return self._find(peer)
 
 
+@dataclass(eq=False, repr=False)
 class RemotingService:
     """Links a platform with its peers, and keeps the links: a lost peer is dialled again until the platform stops.
 
@@ -63,22 +65,19 @@ class RemotingService:
         peers: The links by the names of the peers.
     """
 
-    def __init__(
-        self,
-        name: str,
-        operations: Callable[[], Mapping[str, Operation]],
-        registry: ServiceRegistry,
-        access: AccessControl,
-        *,
-        listen: str | None = None,
-        announced: bool = False,
-    ) -> None:
-        self.name, self.run = name, os.urandom(8).hex()
-        self.access = access
+    name: str
+    operations: Callable[[], Mapping[str, Operation]]
+    registry: ServiceRegistry
+    access: AccessControl
+    listen: str | None
+    announced: bool
+
+    def __post_init__(self) -> None:
+        self.run = os.urandom(8).hex()
         self.peers = Links(self._unknown)
         # A platform that listens has a wire for every name, since a peer may dial later.
         self.wires: Wires = Links(self.awaited)
-        self._registry, self._limits = registry, DEFAULT_LIMITS
+        self._limits = DEFAULT_LIMITS
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._contacts: dict[str, Peer] = {}
@@ -87,19 +86,18 @@ class RemotingService:
         self._registered: dict[str, Registration] = {}
         self._offered: dict[str, threading.Event] = {}
         self._threads: list[threading.Thread] = []
-        self._listens, self._announced = listen is not None, announced
         self._withdraw: Callable[[], None] = lambda: None
         self._server = ControlServer(
-            operations,
-            name=name,
+            self.operations,
+            name=self.name,
             local=False,
-            listen=() if listen is None else (listen,),
-            identity=access.identity,
-            roles=access.role,
+            listen=() if self.listen is None else (self.listen,),
+            identity=self.access.identity,
+            roles=self.access.role,
             hooks=self,
-            on_refusal=lambda address, problem: access.refused("", "connect", problem, address),
+            on_refusal=lambda address, problem: self.access.refused("", "connect", problem, address),
         )
-        self._connectors = ConnectorServices(registry, lambda peer: peer in self.peers and self.peers[peer].connected)
+        self._connectors = ConnectorServices(self.registry, self._registered.__contains__)
 
     @property
     def address(self) -> str | None:
@@ -118,7 +116,7 @@ class RemotingService:
             problem = f"the certificate is that of {name!r}, and the platform is called {self.name!r}"
             raise IdentityError(place=str(identity.folder), problem=problem, cure="give both the same name")
         self._server.start()
-        if self._announced:
+        if self.announced:
             self._withdraw = announce(self.name, self.address or "")
         if identity is not None:
             self._spawn("access", lambda: self.access.watch(self.hang_up, self._closing))
@@ -167,7 +165,7 @@ class RemotingService:
         Raises:
             UnknownName: there is no such peer, and this platform does not listen.
         """
-        return self.peers[name] if name in self.peers or not self._listens else self._link(name)
+        return self.peers[name] if name in self.peers or self.listen is None else self._link(name)
 
     def call(self, peer: str, operation: str, **arguments: Any) -> Any:
         """Call an operation of a peer, and return its result; long byte strings cross in parts.
@@ -286,7 +284,7 @@ class RemotingService:
                 registration.unregister()
             if link.connected and not self._closing.is_set():
                 properties = {names.KIND: "peer", names.NAME: link.peer, names.HOST: link.peer}
-                self._registered[link.peer] = self._registry.register("Peer", link, properties)
+                self._registered[link.peer] = self.registry.register("Peer", link, properties)
         self._connectors.refresh()
         if not link.connected and link.peer in self._offered and not self._closing.is_set():
             # The peer may be another process by now, which can call this platform before it gets data.

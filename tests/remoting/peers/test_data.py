@@ -12,6 +12,7 @@ import pytest
 
 from exop.remoting.peers.data import DataConnection, Ready
 from exop.remoting.peers.data_frames import Outgoing
+from exop.remoting.peers.link import PeerLink
 from exop.runtime.channels.wire import Buffer
 from tests.remoting.peers.ends import PATIENCE, Clock
 
@@ -86,7 +87,7 @@ def test_a_pushing_thread_sends_and_the_sender_thread_sends_what_the_socket_does
 ) -> None:
     """No byte is lost or doubled where the socket is full, and the next frames follow the rest."""
     ours, theirs = ends
-    connection = DataConnection(ours, "b", Mock(), Ready(time.monotonic))
+    connection = DataConnection(ours, PeerLink("b"), Ready(time.monotonic))
     first, second = Source(bytes(3_000_000)), Source(b"after")
     assert connection.send_now(first)
     assert first.askers == [threading.current_thread()]
@@ -105,7 +106,7 @@ def test_a_pushing_thread_sends_and_the_sender_thread_sends_what_the_socket_does
 
 def test_a_connection_that_has_ended_takes_no_frames(ends: tuple[socket.socket, socket.socket]) -> None:
     """A thread that is late asks for nothing: the frames belong to the next connection."""
-    connection = DataConnection(ends[0], "b", Mock(), Ready(time.monotonic))
+    connection = DataConnection(ends[0], PeerLink("b"), Ready(time.monotonic))
     connection.close("cut")
     assert connection.run() == "cut"
     late = Source(b"frame")
@@ -118,7 +119,7 @@ def test_a_push_that_is_interrupted_while_it_sends_ends_the_connection(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     """Frames that have a number and were not sent are sent again on the next connection, not left out on this one."""
-    connection, source = DataConnection(ends[0], "b", Mock(), Ready(time.monotonic)), Mock(spec=Outgoing)
+    connection, source = DataConnection(ends[0], PeerLink("b"), Ready(time.monotonic)), Mock(spec=Outgoing)
     source.gather.side_effect = KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
         connection.send_now(source)

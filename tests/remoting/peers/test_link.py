@@ -241,10 +241,10 @@ def test_a_byte_string_is_not_waited_for_on_the_next_connection() -> None:
         assert all(link.wait_until(connected=True, timeout=PATIENCE) for link in (pair.a, pair.b))
         with ThreadPoolExecutor(1) as pool:
             taken, before = pool.submit(pair.b.take_bytes, 1, PATIENCE), pair.b._connection
-            eventually(lambda: pair.b._changed._waiters, "it waits")
-            with pair.b._changed:
+            eventually(lambda: pair.b._news._waiters, "it waits")
+            with pair.b._news:
                 pair.b._connection = Mock()
-                pair.b._changed.notify_all()
+                pair.b._news.notify_all()
             with pytest.raises(ConnectionLost):
                 taken.result(PATIENCE)
             pair.b._connection = before
