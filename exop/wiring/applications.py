@@ -163,7 +163,7 @@ class Applications:
         try:
             if known is not None:
                 self.undeploy(known)
-            deployment = self.deploy(mesh, ready=self.checkpoints.begin, timeout=timeout)
+            deployment = self.deploy(mesh, timeout=timeout)
         except BaseException:
             self.checkpoints.stop(mesh.name)
             self.deployed.pop(mesh.name, None)
@@ -200,7 +200,7 @@ class Applications:
             with self.changes.turn(mesh.name):
                 running = resolved(mesh.at(revision), self._catalog.slets, durable=True)
                 check_durable(running, has_state=True)
-                deployment = self.deploy(running, snapshot, ready=self.checkpoints.tell)
+                deployment = self.deploy(running, snapshot)
                 self._note(deployment)  # it is stored already, unless by another release; a change made again stays
                 self.checkpoints.start(deployment)
             if again:
@@ -306,18 +306,12 @@ class Applications:
             for deployment in reversed(deployments):
                 all_of_them.callback(self.undeploy, deployment, LEAVING)
 
-    def deploy(
-        self,
-        mesh: Mesh,
-        snapshot: Snapshot | None = None,
-        ready: Callable[[Deployment], None] | None = None,
-        timeout: float | None = None,
-    ) -> Deployment:
+    def deploy(self, mesh: Mesh, snapshot: Snapshot | None = None, timeout: float | None = None) -> Deployment:
         """Create, connect, open and start everything; the sources start when every slet is ready.
 
         Each slet has *timeout* seconds to be made, and as many to open; it goes on from its state in *snapshot*.
-        *ready* is called when everything is open, and no item moves yet. The end of the application is stored even if
-        no caller waits for it.
+        Without one, a durable application takes its first checkpoint before any item moves. The end of the application
+        is stored even if no caller waits for it.
         """
         closings = self._closings
         if mesh.nodes or mesh.name not in self.fragments:
@@ -334,8 +328,10 @@ class Applications:
             check_interrupt()
             deployment.open(timeout)
             check_interrupt()
-            if ready is not None:
-                ready(deployment)
+            if snapshot is not None:
+                self.checkpoints.tell(deployment)
+            elif mesh.nodes:  # a fragment begins empty
+                self.checkpoints.begin(deployment)
             deployment.start()
             with self._turn:
                 if self._closings != closings:
