@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import time
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any

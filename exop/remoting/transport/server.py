@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from exop.remoting.identity import Identity
     from exop.remoting.transport.handshake import Hooks
     from exop.remoting.transport.operation import Operation
-    from exop.remoting.transport.session import Roles, Sessions
-
-    Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]
+    from exop.remoting.transport.session import Sessions
 
 _log = logging.getLogger("exop.remoting")
 
@@ -69,7 +67,7 @@ class ControlServer:
 
     def __init__(
         self,
-        operations: Operations,
+        operations: Mapping[str, Operation] | Callable[[], Mapping[str, Operation]],
         address: str | Path | None = None,
         *,
         name: str = "",
@@ -77,22 +75,22 @@ class ControlServer:
         local: bool = True,
         listen: Sequence[str] = (),
         identity: Identity | None = None,
-        roles: Roles = owner_is_admin,
+        roles: Callable[[Peer], Role | None] = owner_is_admin,
         hooks: Hooks | None = None,
         on_refusal: Callable[[str, str], None] = lambda peer, reason: _log.warning(
             "a connection of %s was refused: %s", peer, reason
         ),
     ) -> None:
-        self._roles = roles
-        self._on_refusal = on_refusal
-        self._operations = operations
+        self.roles = roles
+        self.on_refusal = on_refusal
+        self.operations = operations
         self._wanted = None if address is None else socket_path(address)
-        self._name = name
-        self._limits = limits
+        self.name = name
+        self.limits = limits
         self._local = local
         self._uris = tuple(listen)
         self._identity = identity
-        self._hooks = hooks
+        self.hooks = hooks
         self._lock = threading.RLock()
         self._connections = Connections(limits)
         self._sessions: Sessions | None = None
@@ -112,7 +110,7 @@ class ControlServer:
     def uris(self) -> list[str]:
         """The addresses of `listen` as peers dial them, with port and name; known from `start` on."""
         found = [Endpoint.parse(one.address) for one in self._listeners[int(self._local) :]]
-        return [str(replace(one, platform=self._name)) for one in found]
+        return [str(replace(one, platform=self.name)) for one in found]
 
     @property
     def connections(self) -> int:
@@ -180,8 +178,8 @@ class ControlServer:
         """
         from exop.remoting.transport.handshake import REVERSE, Hello, meet
 
-        hello = Hello(name=self._name, platform=platform, kind=REVERSE)
-        contact = meet(Endpoint.parse(uri), hello, self._limits, math.inf, self._identity, self._hooks)
+        hello = Hello(name=self.name, platform=platform, kind=REVERSE)
+        contact = meet(Endpoint.parse(uri), hello, self.limits, math.inf, self._identity, self.hooks)
         sessions = self._loaded_sessions()
         if self._connections.closing.is_set():
             contact.channel.close()
@@ -220,7 +218,7 @@ class ControlServer:
                 if self._connections.make_room():
                     self._connections.start(sock, lambda sock, connection: self._serve(listener, sock, connection))
                 else:
-                    full = f"all its {self._limits.connections} connections are at work; try again"
+                    full = f"all its {self.limits.connections} connections are at work; try again"
                     self._loaded_sessions().decline(sock, full)
             except Exception:  # noqa: BLE001 - one bad connection must not end the accepting
                 _log.exception("a control connection could not be set up")
@@ -228,7 +226,7 @@ class ControlServer:
 
     def _serve(self, listener: Listener, accepted: socket.socket, connection: Connection) -> None:
         """Identify the peer, in the thread of its connection, and serve it."""
-        limits, address = self._limits, address_of(accepted)
+        limits, address = self.limits, address_of(accepted)
         deadline = time.monotonic() + limits.greeting_time
         try:
             sock, connection.peer = listener.identify(accepted, deadline)
@@ -236,13 +234,13 @@ class ControlServer:
             from exop.remoting.identity import explain
 
             problem = refused.facts["problem"] if isinstance(refused, PeerRefused) else explain(refused, self._identity)
-            self._on_refusal(address or f"a process at {listener.address}", problem)
+            self.on_refusal(address or f"a process at {listener.address}", problem)
             if isinstance(refused, PeerRefused) and accepted.fileno() >= 0:
                 self._loaded_sessions().decline(accepted, problem)
             return
         if connection.peer.certificate is not None and self._connections.of(connection.peer.name) > limits.per_peer:
             problem = f"{limits.per_peer} connections of {connection.peer.name!r} are open; use one of them"
-            self._on_refusal(str(connection.peer), problem)
+            self.on_refusal(str(connection.peer), problem)
             self._loaded_sessions().decline(sock, problem)
             return
         try:
@@ -256,7 +254,5 @@ class ControlServer:
                 # rpyc and msgspec cost 50 ms: imported when the first peer connects.
                 from exop.remoting.transport.session import Sessions
 
-                table = self._operations() if callable(self._operations) else self._operations
-                given = self._name, self._limits, self._roles, self._hooks, self._on_refusal
-                self._sessions = Sessions(table, *given)
+                self._sessions = Sessions(self)
             return self._sessions

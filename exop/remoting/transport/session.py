@@ -11,30 +11,26 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from exop.errors import ExopError, OperationFailed, PeerRefused, PlatformBusy, RequestInvalid, UnknownOperation
 from exop.remoting.transport import handshake
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_error, encode_message
 from exop.remoting.transport.frames import FAULT, REPLY, REQUEST, BoundedChannel, FrameRefused, Message
-from exop.remoting.transport.handshake import Hooks
-from exop.remoting.transport.limits import ENVELOPE, Budget, Connection, Limits, check_length
+from exop.remoting.transport.limits import ENVELOPE, Budget, Connection, check_length
 from exop.remoting.transport.operation import PEER, ROLES, Operation, Role, operation
 from exop.remoting.transport.operation import operations as operations_of
 from exop.remoting.transport.sockets import Peer
 from exop.runtime.history import CALLER
 from exop.safe_repr import RAISED, clean
 
-#: The role of a peer, `None` for none; raises `PeerRefused` for a peer that may not connect.
-Roles: TypeAlias = Callable[[Peer], Role | None]
-#: Takes the peer and the reason of a connection that is refused.
-Refused: TypeAlias = Callable[[str, str], None]
-Operations: TypeAlias = Mapping[str, Operation]
+if TYPE_CHECKING:
+    from exop.remoting.transport.server import ControlServer
 
 _log = logging.getLogger("exop.remoting")
 #: Seconds from which the log reports an operation as long.
@@ -46,16 +42,14 @@ _SHOWN = 100
 class Sessions:
     """Serve the connections of a server: one thread each, at most `Limits.in_flight` operations at a time."""
 
-    def __init__(
-        self, operations: Operations, name: str, limits: Limits, roles: Roles, hooks: Hooks | None, refused: Refused
-    ) -> None:
-        self._operations = {**operations_of(self), **operations}
-        self._limits = limits
-        self._roles = roles
-        self._hooks, self._refused = hooks, refused
+    def __init__(self, server: ControlServer) -> None:
+        given, limits, hooks = server.operations, server.limits, server.hooks
+        self._server, self._limits, self._hooks = server, limits, hooks
+        self._operations = {**operations_of(self), **(given() if callable(given) else given)}
         self._tickets = handshake.Tickets()
         self._slots = threading.BoundedSemaphore(limits.in_flight)
-        self._welcome = handshake.Welcome(name=name, pid=os.getpid(), run=hooks.run if hooks is not None else "")
+        run = hooks.run if hooks is not None else ""
+        self._welcome = handshake.Welcome(name=server.name, pid=os.getpid(), run=run)
         self._incoming = Budget(limits.bytes_in, limits.small_frame)
         self._outgoing = Budget(limits.bytes_out, limits.small_frame)
 
@@ -104,7 +98,7 @@ class Sessions:
         try:
             yield channel
         except PeerRefused as problem:
-            self._refused(str(connection.peer), str(problem))
+            self._server.on_refusal(str(connection.peer), str(problem))
         except FrameRefused as problem:
             _log.warning("a connection of %s was ended: %s", connection.peer, problem)
         except (EOFError, TimeoutError) as problem:
@@ -140,7 +134,7 @@ class Sessions:
         if hello.kind != handshake.CONTROL and sender.name in ("", name):
             return f"a connection of a platform needs a name other than {name!r}"
         try:
-            self._roles(sender)
+            self._server.roles(sender)
         except PeerRefused as problem:
             return str(problem.facts.get("problem", problem))
         if hello.kind == handshake.DATA and not self._tickets.redeem(hello.ticket, sender.name):
@@ -185,7 +179,7 @@ class Sessions:
         if (operation := self._operations.get(name)) is None:
             raise UnknownOperation(operation=name, known=sorted(self._operations))
         if operation.role is not None:
-            role = self._roles(PEER.get() or Peer())
+            role = self._server.roles(PEER.get() or Peer())
             if role is None or ROLES.index(operation.role) > ROLES.index(role):
                 raise self._refusal(operation, payload, role)
         check_length(f"the request to {name!r}", len(payload), operation.max_request)
