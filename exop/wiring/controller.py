@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import chain, product
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
@@ -30,9 +29,7 @@ from exop.wiring.graph.binding import CatchUp, Compiler, open_anew
 from exop.wiring.graph.execution_plan import LONG, Replanning, Wiring, check_order
 from exop.wiring.graph.region import Region, assign_workers
 from exop.wiring.graph.wiring_graph import WiringGraph, changed_channels, inner_channels, read_graph, regrouped
-
-if TYPE_CHECKING:
-    from exop.wiring.sharing import Sharing
+from exop.wiring.sharing import Sharing
 
 
 class WiringController:
@@ -138,7 +135,8 @@ class WiringController:
         connections undoes everything.
         """
         catch_up = CatchUp.needed(deployment, region, continued, coming)
-        region = region.chosen(deployment, catch_up.queues)
+        filled = {*catch_up.entries, *catch_up.merges, *(queue for _, queue, _ in catch_up.moved)}
+        region = region.chosen(deployment, filled)
         queues = Compiler(deployment, region, self.sharing).compile()
         self._replace_queues(deployment, region, queues)
         deployment.reasons = region.after.inserted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from exop.errors import PlanError
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -29,9 +29,7 @@ from exop.wiring.changes.channels import tell_unpunctuated
 from exop.wiring.graph import ids
 from exop.wiring.graph.region import Region, queue_of
 from exop.wiring.graph.wiring_graph import Edge, WiringGraph
-
-if TYPE_CHECKING:
-    from exop.wiring.sharing import Sharing
+from exop.wiring.sharing import Sharing
 
 #: The capacity of the queues that the wiring inserts.
 INSERTED_CAPACITY = 1024
@@ -388,11 +386,6 @@ class CatchUp:
                 dropped = EndOfStream if port in continued else CONTROL
                 found.moved.append((queue, graph.queue_before(*fed[port]), dropped))
         return found
-
-    @property
-    def queues(self) -> set[str]:
-        """The names of the queues into which `deliver` puts items."""
-        return {*self.entries, *self.merges, *(queue for _, queue, _ in self.moved)}
 
     def deliver(self, deployment: Deployment) -> None:
         """Put everything into its queue: what is moved comes first."""
