@@ -36,8 +36,6 @@ _REASONS: Final = {
 _RESULTS: Final = {9: "NOT_YET_VALID", 10: "CERTIFICATE_EXPIRED", 23: "CERTIFICATE_REVOKED"} | dict.fromkeys(
     (7, 18, 19, 20, 21), "UNKNOWN_CA"
 )
-#: Days of remaining validity below which the log warns.
-_WARNED_DAYS: Final = 30
 _DAY: Final = 86_400
 
 
@@ -86,9 +84,9 @@ class Identity:
         self.warn()
 
     def warn(self) -> None:
-        """Log, once a day, that the certificate expires soon."""
+        """Log, once a day, that the certificate expires within 30 days."""
         now, own = self._clock(), self.files().own
-        if (left := own.expires - now) < _WARNED_DAYS * _DAY and now >= self._warned + _DAY:
+        if (left := own.expires - now) < 30 * _DAY and now >= self._warned + _DAY:
             self._warned = now
             logger("exop.remoting").warning("the certificate expires soon", name=own.name, days=int(left / _DAY))
 

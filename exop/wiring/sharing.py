@@ -26,8 +26,6 @@ from exop.wiring.graph.wiring_graph import Edge
 #: The maximum number of shared items that are known, the newest ones, and of values that are compared per item.
 ITEMS: Final = 10_000
 VALUES: Final = 10_000
-#: The kinds of channels that keep their items: even a single reader shares them with the channel.
-KEEPING: Final = ("latch", "table", "log")
 #: The methods that define how instances of a class are copied.
 COPYING: Final = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
 #: Whether a class, or a base of it outside of the standard library, defines such methods.
@@ -64,7 +62,7 @@ class Sharing:
 
     def guard(self, edge: Edge, channel: str, kind: str, readers: Sequence[Edge], entry: Entry) -> Entry:
         """Return the entry into a port that compares every item before and after the call."""
-        shares = len(readers) > 1 or kind in KEEPING
+        shares = len(readers) > 1 or kind in ("latch", "table", "log")  # these channels keep their items
 
         def around(inner: Entry, method: Method) -> Push:
             push = getattr(inner, method)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -33,9 +33,6 @@ from exop.remoting.transport.operation import Operation, marked_operations, oper
 from exop.runtime.catalog import known_slets
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.supervision.failure_state import FailedItem
-
-#: Seconds between two polls of `wait`.
-POLL: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -273,7 +270,7 @@ class RemotePlatform(Management[RemotePlan]):
                     raise ComponentFailed(node=f"{application}.{node}", phase="running", problem=facts["error"])
             if deadline is not None and time.monotonic() >= deadline:
                 return False
-            time.sleep(POLL)
+            time.sleep(0.2)
         return True
 
 

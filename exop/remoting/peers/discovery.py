@@ -21,11 +21,7 @@ SCHEMES: Final = ("tls", "tcp")
 #: The number of announcements that are examined, and the characters of a text that are read.
 MOST: Final = 64
 LENGTH: Final = 100
-#: The longest label of a DNS name, in bytes.
-_LABEL: Final = 63
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
-#: Milliseconds to wait for the details of an announcement.
-_DETAILS: Final = 500
 
 
 class Announcement(NamedTuple):
@@ -49,7 +45,7 @@ def announce(name: str, uri: str) -> Callable[[], None]:
     host = parts.hostname or ""
     hosts = zeroconf.get_all_addresses() if host in ("", "0.0.0.0", "::") else [host]
     texts = {"name": name, "scheme": parts.scheme, "exop": Hello().exop}
-    label = name.encode()[:_LABEL].decode(errors="ignore")
+    label = name.encode()[:63].decode(errors="ignore")  # the longest one of DNS
     info = zeroconf.ServiceInfo(
         SERVICE, f"{label}.{SERVICE}", parts.port, properties=texts, parsed_addresses=hosts, server=f"{label}.local."
     )
@@ -68,7 +64,7 @@ def announcements(seconds: float, interfaces: Sequence[str] | None = None) -> li
     library, found = _library(), dict[str, Announcement]()
 
     def changed(zeroconf: Any, service_type: str, name: str, state_change: Any) -> None:
-        info = zeroconf.get_service_info(service_type, name, _DETAILS) if len(found) < MOST else None
+        info = zeroconf.get_service_info(service_type, name, timeout=500) if len(found) < MOST else None
         if info is not None and (announcement := _read(info)) is not None:
             found[name] = announcement
 

@@ -29,8 +29,6 @@ _NOT_PERMITTED: Final = "the policy of the platform does not permit it"
 _DETACHED: Final = "the connector has been detached"
 #: Characters of a reason that is told to the peer.
 _LONGEST_REASON: Final = 2000
-#: Seconds that a call waits for the control connection of a peer that has dialled.
-_CLIENT: Final = 2.0
 _log = logging.getLogger("exop.remoting")
 
 
@@ -94,7 +92,7 @@ class PeerLink:
         """
         with self._news:
             # The connection by which a peer that dials can be called may come shortly after that of the data.
-            self._news.wait_for(lambda: self.client is not None or not self.connected, _CLIENT)
+            self._news.wait_for(lambda: self.client is not None or not self.connected, 2.0)
         if (client := self.client) is None or not self.connected:
             raise PeerUnreachable(address=self.uri or self.peer, problem=self.reason or "it has not connected yet")
         return client.call(operation, arguments, timeout=patience)

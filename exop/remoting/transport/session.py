@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from exop.remoting.transport.server import ControlServer
 
 _log = logging.getLogger("exop.remoting")
-#: Seconds from which the log reports an operation as long.
-_LONG = 5.0
 #: Characters of a name from a peer that the log shows.
 _SHOWN = 100
 
@@ -194,7 +192,7 @@ class Sessions:
             reply = encode_message(operation.handler(request))
         finally:
             self._slots.release()
-        if (taken := time.monotonic() - started) > _LONG:
+        if (taken := time.monotonic() - started) > 5.0:
             _log.warning("operation %r took %.1f s; operations should be short", name, taken)
         check_length(f"the reply to {name!r}", len(reply), self._limits.frame - ENVELOPE, "ask for it in pages")
         return reply

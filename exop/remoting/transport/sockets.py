@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 107  #: The largest length of a socket address, in bytes.
 BACKLOG = 128
-_PROBE_TIME = 1.0
 _CREDENTIALS = struct.Struct("3i")
 _TIME = struct.Struct("ll")
 
@@ -192,7 +191,7 @@ def connect(name: str | bytes, timeout: float) -> socket.socket:
 def holder(path: Path) -> Peer | None:
     """Return the process that listens at *path*; `None` if there is none."""
     try:
-        with dial(path, _PROBE_TIME) as sock:
+        with dial(path, timeout=1.0) as sock:
             peer = peer_of(sock)
         with suppress(PermissionError):  # a process of another user
             # A forked child may hold the socket of a dead platform open; it never answers. The pid of a process in

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
 
 from exop.errors import ExopError, StaleMesh
 from exop.logs import logger
@@ -18,9 +17,6 @@ from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan, make_plan
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.follower import Follower
-
-#: Seconds that drivers may take to park so that superfluous triggers are compiled out.
-BRIEF: Final = 0.1
 
 
 def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mesh]:
@@ -126,7 +122,7 @@ def follow_updates(
             if deployment.finished.is_set() or not (nodes or channels):
                 return
             try:
-                wiring.rebind(deployment, timeout=BRIEF, nodes=nodes, channels=channels)
+                wiring.rebind(deployment, timeout=0.1, nodes=nodes, channels=channels)
             except ExopError as problem:  # a driver does not park in time: the trigger stays until the next change
                 logger("exop.updates").debug("a trigger stays", application=deployment.name, problem=str(problem))
 

@@ -57,8 +57,6 @@ STEPS: dict[Verb, str] = {
 }
 #: The actions of a trial before the change.
 TRIAL = "copy the state → compare outputs, errors, times → equal: take over; else: close, the old stays"
-#: An opening that computes for so many seconds is worth a warning.
-NOTICED: Final = 0.1
 #: The same for a replacement that makes its state out of a log.
 REBUILT = "open → replay → pause → drain → replay the last bit → bind → release → close the old"
 #: The same for slets of which only one can be open.
@@ -479,7 +477,7 @@ def _of_opening(node: str, spec: SletSpec, last: Opened | None) -> str:
     text = f"{node} opens beside the running stream"
     if last is not None:
         text += f", which took {last.seconds:.2g} s the last time"
-        takes += [f"{last.computing:.2g} s of that it computed"] if last.computing >= NOTICED else []
+        takes += [f"{last.computing:.2g} s of that it computed"] if last.computing >= 0.1 else []
     elif getattr(spec.factory, "heavy_opening", False):
         takes.append("it declares a heavy opening")
     takes += [f"it imports {', '.join(imports)}"] if imports else []

@@ -42,9 +42,6 @@ from exop.wiring.shadow.comparison import same
 BATCH: Final = 5000
 #: The number of rows before the end of the log at which the replay stops: the cut shows which of them were processed.
 MARGIN: Final = 1000
-#: Seconds for which a stream that is too fast is stopped at a time, and the number of rows to replay at a time then.
-MOMENT: Final = 0.002
-SMALL_BATCH: Final = 200
 #: The cure if the log cannot give the state.
 OTHERWISE: Final = "give the state an upgrade, or say lose_state=True"
 
@@ -230,7 +227,7 @@ class Rebuild:
         while self._measured() > 0:
             with Pause(self._deployment) as pause:
                 pause.stop()
-                self._replay(SMALL_BATCH, until=time.perf_counter() + MOMENT)
+                self._replay(200, until=time.perf_counter() + 0.002)
         self._settle(None)
 
     def completed(self, timeout: float) -> Memento | None:

@@ -29,8 +29,6 @@ DriverKey: TypeAlias = tuple[Literal["source", "engine", "queue"], str]
 LONGEST_CHAIN: Final = 100
 #: Why a queue stands in a chain that would be longer.
 LONG: Final = f"the direct chain is {LONGEST_CHAIN} slets long"
-#: The least distance of two vertices in the order from upstream to downstream; below that all are numbered anew.
-NARROW: Final = 1e-6
 
 Value = TypeVar("Value")
 
@@ -148,7 +146,7 @@ class Replanning:
         top = end - len(here) - 1 if top is None else top
         step = (end - top) / (len(here) + 1)
         self._order |= {vertex: top + step * number for number, vertex in enumerate(here, 1)}
-        return step > NARROW and not find_cycles(graph, [*above, *here])
+        return step > 1e-6 and not find_cycles(graph, [*above, *here])
 
     def insertable(self, queues: Mapping[str, str]) -> dict[str, str]:
         """Those of these queues that can stand in the part."""

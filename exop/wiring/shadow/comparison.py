@@ -22,8 +22,6 @@ from exop.wiring.sharing import PLAIN
 MOST = 5
 #: The maximum number of outputs by which one slet may be ahead of the other.
 FARTHEST = 200_000
-#: The number of timed calls from which on the times are compared.
-ENOUGH = 50
 
 Kind = Literal["different", "missing", "extra", "error", "memento"]
 Side = Literal["old", "new"]
@@ -232,7 +230,7 @@ class Comparison:
     def slow(self, slower: float) -> str | None:
         """Return the reason if the new slet is too slow, by the median of the times per item."""
         old, new = sorted(self.times["old"]), sorted(self.times["new"])
-        if min(len(old), len(new)) < ENOUGH:
+        if min(len(old), len(new)) < 50:  # too few to tell
             return None
         before, now = old[len(old) // 2], new[len(new) // 2]
         if now <= before * slower + NOISE:

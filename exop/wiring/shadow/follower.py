@@ -41,8 +41,6 @@ CAPACITY = 4096
 NEAR: Final = 32
 #: Seconds for which the leader waits for a follower that lags by CAPACITY items; after that it stops following.
 PATIENCE = 1.0
-#: Seconds that the copy of an item may take: the stream stands still meanwhile.
-COPYING: Final = 1.0
 #: Seconds for which the leader waits at a time while it is throttled.
 MOMENT: Final = 0.02
 #: Seconds that a stopped follower may take to return from its slet before it is closed.
@@ -281,7 +279,8 @@ class Follower(ThreadDriver):
         try:
             if copies_freely(value):
                 return independent(value)
-            return leader.user.run(leader, "copying an item", partial(independent, value), COPYING)
+            # The stream stands still meanwhile: within a second.
+            return leader.user.run(leader, "copying an item", partial(independent, value), 1.0)
         except RAISED as error:  # the stream goes on without the copy
             self.give_up(
                 f"an item cannot be copied ({error_text(error)}); "

@@ -32,17 +32,10 @@ from exop.wiring.shadow.taps import Fault, SletCall
 GLANCE: Final = 0.05
 #: The maximum number of items that wait in memory while the state of a successor is made.
 MOST: Final = 1_000_000
-#: The number of calls after which outputs are compared, at the latest.
-AT_ONCE: Final = 32
 #: The phase of the calls of `compare` and `__eq__` that a change waits for.
 COMPARING: Final = "being compared"
 #: Why nothing can run beside a slet that is not active.
 IDLE: Final = "nothing can be compared; repair or resume it, or make the change without a trial"
-#: Why a successor without any output, like its predecessor, does not take over.
-NO_OUTPUT: Final = (
-    "no output was compared, because neither has put out anything; give it more time or more items, or allow it for a "
-    "slet that may put out nothing: Shadow(allow_no_output=True) (--allow-no-output)"
-)
 
 
 class Trial(Follower):
@@ -101,7 +94,7 @@ class Trial(Follower):
             comparison.times["new"].append(took)
         if call.error is not None or error is not None:
             comparison.compare_errors(call.item, call.port.name, Fault.of(call.error), error)
-        if self.in_step and (not self.calls or self.items % AT_ONCE == 0):
+        if self.in_step and (not self.calls or self.items % 32 == 0):  # many at once
             comparison.match()
         if comparison.found:
             self.on_progress()
@@ -121,8 +114,12 @@ class Trial(Follower):
     def _unproven(self) -> str | None:
         """Return the reason if no output was compared, unless it is a sink or the shadow allows that."""
         shadow, sink = self.shadow, self.component.spec.role is Role.OMEGA
-        proven = shadow is None or self.comparison.compared or shadow.allow_no_output or sink
-        return None if proven else NO_OUTPUT
+        if shadow is None or self.comparison.compared or shadow.allow_no_output or sink:
+            return None
+        return (
+            "no output was compared, because neither has put out anything; give it more time or more items, or allow "
+            "it for a slet that may put out nothing: Shadow(allow_no_output=True) (--allow-no-output)"
+        )
 
     def unfinished(self, *, over: bool = True) -> str | None:
         """Return why the trial is not finished; one that is to last for a time is so when its time is *over*."""
