@@ -216,23 +216,23 @@ class AccessControl:
         for kind in kinds:
             application, operation, name = kind
             with self._lock:
-                problem, caller, times = self._pending.pop(kind, ("", "", 0))
-                self._recorded[kind] = self.clock()
-            if times:
-                key, now = (operation, name, problem), self.clock()
-                with self._lock:
-                    at, before = self._logged.pop(key, (-math.inf, 0))
-                    self._logged[key] = (now, 0) if now - at >= _LOG_INTERVAL else (at, before + times)
-                    for old in [*self._logged][:-_REASONS]:
-                        del self._logged[old]
-                if now - at >= _LOG_INTERVAL:
-                    facts = {"caller": caller, "operation": operation, "times": before + times, "reason": problem}
-                    logger("exop.remoting").warning("refused", **facts)
-                token = CALLER.set(caller)
-                try:
-                    self.record(application, operation, problem, times)
-                finally:
-                    CALLER.reset(token)
+                self._recorded[kind] = now = self.clock()
+                if (pending := self._pending.pop(kind, None)) is None:
+                    continue
+                problem, caller, times = pending
+                key = operation, name, problem
+                at, before = self._logged.pop(key, (-math.inf, 0))
+                self._logged[key] = (now, 0) if now - at >= _LOG_INTERVAL else (at, before + times)
+                for old in [*self._logged][:-_REASONS]:
+                    del self._logged[old]
+            if now - at >= _LOG_INTERVAL:
+                facts = {"caller": caller, "operation": operation, "times": before + times, "reason": problem}
+                logger("exop.remoting").warning("refused", **facts)
+            token = CALLER.set(caller)
+            try:
+                self.record(application, operation, problem, times)
+            finally:
+                CALLER.reset(token)
 
 
 def read_policy(path: Path) -> dict[str, Rights]:

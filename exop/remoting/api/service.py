@@ -165,13 +165,11 @@ class ManagementService:
         return value.read(self._platform, self._from_wire) if isinstance(value, wire.Topology) else value
 
     def _to_wire(self, value: Any, kind: Any = None) -> Any:
-        from exop.wiring.changes.plan import Plan
-
         if isinstance(value, bytes) and len(value) > wire.INLINE:
             return wire.Chunked(self.send_chunk("", value), len(value))
         if isinstance(value, tuple):
             return tuple(self._to_wire(one) for one in value)
-        if isinstance(value, Plan):
+        if kind is wire.Planned:
             heavy = any(node.memento is not None for node in value.after.nodes.values())
             return wire.Planned.of((self._heavy_plans if heavy else self._plans).put(value), value)
         if isinstance(value, Mesh):

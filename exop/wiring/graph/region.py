@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 from exop.model.slets.ports import node_at
 from exop.runtime.channels.queue import Buffered
@@ -88,12 +89,9 @@ class Region:
     @property
     def undone(self) -> Region:
         """The region of the change back, whichever of the execution plans was chosen."""
-        regions = (self, *self.leaner)
-        nodes, channels, moved, queues, ranked = (
-            {one for region in regions for one in getattr(region, name)}
-            for name in ("nodes", "channels", "moved", "queues", "ranked")
-        )
-        return Region(self.after, self.before, nodes, channels, moved, queues, ranked)
+        regions, names = (self, *self.leaner), ("nodes", "channels", "moved", "queues", "ranked")
+        joined: dict[str, Any] = {name: {one for region in regions for one in getattr(region, name)} for name in names}
+        return Region(self.after, self.before, **joined)
 
     def chosen(self, deployment: Deployment, needed: Collection[str]) -> Region:
         """The leanest one that lacks no queue which is *needed*, or holds something."""
