@@ -36,6 +36,11 @@ def undo_all(steps: list[Undo], error: BaseException) -> None:
             add_note(error, f"and while it was undone: {error_text(problem)}")
 
 
+def restoring(changed: object, *names: str) -> list[Undo]:
+    """Return the undo that gives attributes of an object the values that they have now."""
+    return [partial(setattr, changed, name, getattr(changed, name)) for name in names]
+
+
 def turned(before: Mesh, after: Mesh, changes: Difference) -> set[str]:
     """Return the channels that carry another stream from now on: a connector that turns round keeps its name."""
     begun = {
@@ -151,7 +156,7 @@ def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, und
     closing = {new.name for _, new in changes.channels_changed if new.close_windows}
     for name in dict.fromkeys([*touched(deployment.mesh.channels, mesh.channels), *closing]):
         spec, channel = mesh.channels[name], deployment.channels[name]
-        undo.append(partial(setattr, channel, "asked", channel.asked))
+        undo += restoring(channel, "asked")
         if dict(channel.asked.settings) != dict(spec.settings) or name in closing:
             undo.append(channel.reconfigure(channel_settings(type(channel), spec), close=name in closing))
         channel.asked = spec

@@ -33,7 +33,7 @@ from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput
 from exop.safe_repr import RAISED, error_text
-from exop.wiring.changes.channels import Undo
+from exop.wiring.changes.channels import Undo, restoring
 from exop.wiring.changes.plan import Plan
 from exop.wiring.graph import ids
 from exop.wiring.graph.execution_plan import Wiring
@@ -432,7 +432,7 @@ class _Contents:
                 for port in component.pulled.values():
                     self._exchange(port.exchange)
                 if (kept := component.trouble.kept) is not None:
-                    self.undo.append(partial(setattr, component.trouble, "kept", kept))
+                    self.undo += restoring(component.trouble, "kept")
                     component.trouble.kept = replace(kept, item=self.mover.move(kept.item))
             if component.node.name in self.retyped and (state := component.state) is not None:
                 for name, field in type_of(type(state)).fields.items():
@@ -444,7 +444,7 @@ class _Contents:
         self._exchange(partial(deployment.inlets.exchange, self._leads_to_them, drivers))
         for driver in drivers:
             if isinstance(driver, SourceDriver) and driver.yielded is not None and driver in fed:
-                self.undo.append(partial(setattr, driver, "yielded", driver.yielded))
+                self.undo += restoring(driver, "yielded")
                 driver.yielded = self.mover.move(driver.yielded)
 
     def _exchange(self, exchange: Callable[[Callable[[Any], Any]], None]) -> None:

@@ -27,7 +27,7 @@ from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.failure_state import DeadLetters
 from exop.safe_repr import RAISED, error_text
-from exop.wiring.changes.channels import Undo
+from exop.wiring.changes.channels import Undo, restoring
 from exop.wiring.changes.drain import quiesce
 from exop.wiring.changes.successors import discard
 from exop.wiring.controller import WiringController
@@ -211,15 +211,8 @@ class Follower(ThreadDriver):
             except ComponentFailed as error:
                 self.give_up(error.problem)
                 raise
-        node, status, restore = component.node, component.status, _restoring(component)
-
-        def back() -> None:
-            restore()
-            component.muted, component.node = False, node
-            component.become(status)
-            self.attach()
-
-        undo.append(back)
+        undo += [self.attach, partial(component.become, component.status), *_progress(component)]
+        undo += [*restoring(component, "node"), partial(setattr, component, "muted", False)]
         self.check()
         component.flush()
         component.taps, component.left = (), False
@@ -325,14 +318,8 @@ class Standby(Follower):
         assert predecessor is not None
         check_standby(predecessor)
         made = cls(predecessor, successor, over)
-        restore, taps = _restoring(predecessor), predecessor.taps  # perhaps the tap of its own standby
-
-        def drop() -> None:
-            restore()
-            predecessor.taps = taps
-            made.tap.detach()
-
-        undo.append(drop)
+        # Its taps: perhaps that of its own standby.
+        undo += [*_progress(predecessor), *restoring(predecessor, "taps"), made.tap.detach]
         set_progress(predecessor, predecessor.merge.capture(), predecessor.ended)
         predecessor.trouble.dead = DeadLetters()
         if shares and predecessor.state is not None:
@@ -428,11 +415,6 @@ def set_progress(component: Component, merge: Mapping[str, Any], ended: Iterable
     component.expect()
 
 
-def _restoring(component: Component) -> Undo:
-    """Return an undo that restores the progress and the dead letters that a component has now."""
-    merge, ended, dead = component.merge, component.ended, component.trouble.dead
-
-    def restore() -> None:
-        component.merge, component.ended, component.trouble.dead = merge, ended, dead
-
-    return restore
+def _progress(component: Component) -> list[Undo]:
+    """Return the undo that restores the progress and the dead letters that a component has now."""
+    return [*restoring(component, "merge", "ended"), *restoring(component.trouble, "dead")]
