@@ -35,7 +35,7 @@ from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import error_text
-from exop.wiring.changes.channels import Undo, settle_channels, turned, undo_all
+from exop.wiring.changes.channels import Undo, restoring, settle_channels, turned, undo_all
 from exop.wiring.changes.conditional_updates import caught_up, remembered, settle_updates
 from exop.wiring.changes.drain import Drain, check_ends, hand_over_input, move_contents, peek_unsent
 from exop.wiring.changes.partitions import move_keys
@@ -359,27 +359,18 @@ class Change:
 
     def _swap(self, back: Region, bind_back: list[Callable[[], None]]) -> None:
         """Put the successors in place, with their states; give the other components their new settings."""
-        deployment = self.deployment
-        components, channels, workers = deployment.components, deployment.channels, deployment.workers
-        queues, merges, lineage = deployment.inserted, dict(deployment.merges), deployment.lineage
-        served = [(worker, worker.queues) for worker in self.pause.drivers if isinstance(worker, Worker)]
+        deployment, undo = self.deployment, self._undo_cut
+        components, queues = deployment.components, deployment.inserted
         steps: dict[str, list[Step]] = {}
         for step in self.plan.steps:
             steps.setdefault(step.node, []).append(step)
-
-        def put_back() -> None:
-            deployment.place(components, steps)
-            deployment.channels = channels
-            deployment.workers, deployment.merges, deployment.leaving = workers, merges, []
-            deployment.lineage = lineage
-            deployment.inserted = {**deployment.inserted, **queues}  # the binding discards those that were new
-            for worker, had in served:
-                worker.serve(had)
-            self.wiring.bind(deployment, back)
-            for put in bind_back:
-                put()
-
-        self._undo_cut += [*(one.expect for one in self.old.values()), put_back]  # successors have shared the merges
+        undo += [one.expect for one in self.old.values()]  # at last: successors have shared the merges
+        undo += [*bind_back, partial(self.wiring.bind, deployment, back)]
+        undo += [partial(one.serve, one.queues) for one in self.pause.drivers if isinstance(one, Worker)]
+        # The binding discards those that were new.
+        undo.append(lambda: setattr(deployment, "inserted", {**deployment.inserted, **queues}))
+        undo += restoring(deployment, "channels", "workers", "merges", "lineage")
+        undo += [partial(setattr, deployment, "leaving", []), partial(deployment.place, components, steps)]
         now = {name: one for name, one in components.items() if name in self.plan.after.nodes}
         for name in filter(self.plan.after.nodes.__contains__, steps):
             if (made := self.successors.made.get(name)) is not None:
@@ -387,18 +378,18 @@ class Change:
                 self._muted.append(made)
                 now[name] = self.successors.succeed(steps[name][0], components.get(name))
                 if name in self.followers.keep:
-                    self.followers.kept[name] = self.followers.keep[name](components.get(name), made, self._undo_cut)
+                    self.followers.kept[name] = self.followers.keep[name](components.get(name), made, undo)
             else:
                 self._alter(now[name], steps[name])
         for move in self.plan.moves:
-            move_keys(move, components, now, self._undo_cut)
+            move_keys(move, components, now, undo)
         deployment.place(now, steps)
         if (gone := self.plan.changes.channels_removed) or self.successors.channels:
-            deployment.channels = channels | self.successors.channels
+            deployment.channels = deployment.channels | self.successors.channels
             self.removed = {spec.name: deployment.channels.pop(spec.name) for spec in gone}
         left = {spec.name for spec in gone} - deployment.channels.keys()
         left |= turned(self.plan.before, self.plan.after, self.plan.changes)
-        deployment.merges = {name: one for name, one in merges.items() if name not in left}
+        deployment.merges = {name: one for name, one in deployment.merges.items() if name not in left}
         deployment.trace(self.plan.after, self.plan.changes, self.arriving)
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
