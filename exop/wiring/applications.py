@@ -314,7 +314,8 @@ class Applications:
         is stored even if no caller waits for it.
         """
         closings = self._closings
-        if mesh.nodes or mesh.name not in self.fragments:
+        is_filled = mesh.nodes or mesh.name not in self.fragments  # otherwise, it is a fragment that begins empty
+        if is_filled:
             check(mesh, self._manager.kinds, home=self._host)
         check_channels(difference(None, mesh), self._manager.kinds)
         self.check_hosts((*mesh.nodes.values(), *mesh.channels.values()))
@@ -330,7 +331,7 @@ class Applications:
             check_interrupt()
             if snapshot is not None:
                 self.checkpoints.tell(deployment)
-            elif mesh.nodes:  # a fragment begins empty
+            elif is_filled:
                 self.checkpoints.begin(deployment)
             deployment.start()
             with self._turn:

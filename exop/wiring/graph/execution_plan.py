@@ -136,7 +136,7 @@ class Replanning:
         self.queues = {queue for one in graphs for vertex in self.vertices for queue in one.queues(vertex)}
 
     def _fit(self, vertices: Collection[str]) -> bool:
-        """Number these vertices between those upstream and downstream of them; `False` if that is impossible."""
+        """Number these vertices between those upstream and downstream of them; `False` if there is no room."""
         graph, known = self._after.part(vertices), ChainMap(self._order, self._before.order)
         here = [vertex for vertex in graph.ordered() if vertex in vertices]
         above = {one for vertex in here for one in self._after.upstream(vertex) if one not in vertices}

@@ -94,7 +94,7 @@ class Trial(Follower):
             comparison.times["new"].append(took)
         if call.error is not None or error is not None:
             comparison.compare_errors(call.item, call.port.name, Fault.of(call.error), error)
-        if self.in_step and (not self.calls or self.items % 32 == 0):  # many at once
+        if self.in_step and (not self.calls or self.items % 32 == 0):  # many at a time
             comparison.match()
         if comparison.found:
             self.on_progress()
