@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial, partialmethod
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from exop.errors import ChannelClosed
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
+from exop.model.slets.ports import PortType
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, count_items, in_order, method_for
 from exop.runtime.dataflow.metrics import Flow
 from exop.runtime.drivers.base import Driver, Halted, acting_as
 
-Yields = Literal["items", "mixed", "batches"]
 _MARKS = frozenset(CONTROL)
 
 
@@ -122,8 +122,8 @@ class SourceDriver(ThreadDriver):
     Args:
         iterate: Makes the iterator; called again when a failed source is resumed (the memento has the position).
         finish: Sends the end of the stream.
+        yields: The type of what the slet yields: single items, also mixed with control items, or batches.
         unsent: Returns the items that the slet pushed to further ports between two items; `None` without such ports.
-        form: The slet yields single items, items mixed with control items, or batches (lists or record batches).
         pulls: The slet takes its items from queues.
 
     Attributes:
@@ -138,8 +138,8 @@ class SourceDriver(ThreadDriver):
         iterate: Callable[[], Iterator[Any]],
         finish: Callable[[], None],
         *,
+        yields: PortType,
         unsent: Callable[[], Iterable[Step]] | None = None,
-        form: Yields = "items",
         pulls: bool = False,
     ) -> None:
         super().__init__(name)
@@ -150,9 +150,10 @@ class SourceDriver(ThreadDriver):
         self.broken: Callable[[BaseException], bool] = _raise
         self._finish = finish
         self._unsent = unsent
-        self._batches = form == "batches"
-        self._plain = form == "items" and unsent is None
-        self._mixed = form == "mixed" and unsent is None
+        single, marks = yields.form == "item", yields.punctuation or yields.end
+        self._batches = not single
+        self._plain = single and unsent is None and not marks
+        self._mixed = single and unsent is None and marks
         self._pulls = pulls
         self._iterator: Iterator[Any] | None = None
         self.flow = Flow(partial(getattr, self, "count"))
