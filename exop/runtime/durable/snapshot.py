@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, NotStorable, StoredStateError
@@ -68,11 +69,10 @@ def capture(
     failpoint("memento-before")
     components, application = deployment.components, deployment.name
     parts: dict[Key, bytes] = {}
-    call = current_call()
+    call: Any = current_call() or SimpleNamespace(component=None)
     for name, component in components.items():
         if component.state is not None:
-            if call is not None:
-                call.component, call.phase = component, CAPTURING
+            call.component = component
             parts["memento", name] = dump_memento(component.state, f"{application}.{name}")
     failpoint("memento-after")
     tallies: dict[Tally, int] = {}
@@ -82,8 +82,7 @@ def capture(
     }
     for name, channel in deployment.channels.items():
         if type(channel).capture is not Channel.capture:
-            if call is not None:
-                call.component = owners.get(name, call.component)
+            call.component = owners.get(name, call.component)
             held["channel", name] = dict(channel.capture())
     captured_with_ports = {id(one) for c in components.values() for p in c.pulled.values() for one in p.earlier}
     for place, queue in deployment.inserted.items():
@@ -94,9 +93,8 @@ def capture(
         held["inlets", ""] = in_flight
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
     for (kind, name), state in held.items():
-        if call is not None:
-            known: Mapping[str, Owner] = components if kind == "node" else owners
-            call.component = known.get(name.removeprefix("-> ").partition(" -> ")[0], call.component)
+        known: Mapping[str, Owner] = components if kind == "node" else owners
+        call.component = known.get(name.removeprefix("-> ").partition(" -> ")[0], call.component)
         parts[kind, name] = _encoded(kind, name, state)
     return Snapshot(application, revision, topology, dict(deployment.reasons), parts)
 
