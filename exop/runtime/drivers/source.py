@@ -87,7 +87,6 @@ class ThreadDriver(Driver):
             try:
                 run()
                 while not self.end_thread():
-                    self.busy = True
                     self.stand_by()
             except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
                 self.busy = True
@@ -160,7 +159,6 @@ class SourceDriver(ThreadDriver):
 
     def run(self) -> None:
         """Iterate until the source ends or is asked to end; then send the end of the stream."""
-        self.busy = True
         self.stand_by()
         if self.over:
             return
@@ -260,7 +258,6 @@ class SourceDriver(ThreadDriver):
             self.busy = between
             if self.attention:
                 if self.overfilled:  # wait now: the slet must not make another item
-                    self.busy = True
                     self.stand_by()
                     self.busy = between
                 if not between:
@@ -412,7 +409,6 @@ class EngineDriver(Driver):
         with suppress(Halted), self.turn, acting_as(self):
             with self._flags:
                 self._prompted = False  # reset first: items that are posted later get another thread
-            self.busy = True
             try:
                 self.stand_by()
             finally:

@@ -369,7 +369,6 @@ class Worker(ThreadDriver):
 
     def _take_turn(self) -> bool:
         self.parked = self.sleeping = False
-        self.busy = True
         self.stand_by()  # also without attention: items of the last turn may be in flight
         self.held_by = None  # these items were processed, or assigned to another driver
         taken = 0
