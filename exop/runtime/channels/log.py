@@ -115,11 +115,6 @@ class LogChannel(KeepingChannel):
         return self.end if held is None else min(held, self.end)
 
     @property
-    def folder(self) -> Path | None:
-        """The folder of a log on disk."""
-        return None if self._disk is None else self._disk.folder.absolute()
-
-    @property
     def position(self) -> Position:
         """The position of the next event."""
         return self._recovery.next if self._recovery is not None else self._log.position

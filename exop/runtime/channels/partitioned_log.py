@@ -87,10 +87,10 @@ class PartitionedLogChannel(KeepingChannel):
 
     def native(self, engine: str) -> Mapping[str, Any] | None:
         """Return the folder of each partition, which Spark's tasks read; `None` for a log in memory."""
-        folders = [part.folder for part in self._parts]
-        if engine != "spark" or None in folders:
+        if engine != "spark" or not self.logs:
             return None
-        return {"format": "log", "partitions": {str(number): str(one) for number, one in enumerate(folders)}}
+        folders = {str(number): str(log.folder.absolute()) for number, log in enumerate(self.logs.values())}
+        return {"format": "log", "partitions": folders}
 
     def oldest(self) -> dict[str, int]:
         """Return where a new reader begins: with `replay` at the oldest stored row, else behind the last one."""

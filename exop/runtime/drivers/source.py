@@ -146,7 +146,7 @@ class SourceDriver(ThreadDriver):
         self.yielded: tuple[Any] | None = None
         self.over = False
         self._iterate = iterate
-        self.broken: Callable[[BaseException], bool] = _raise
+        self.broken: Callable[[BaseException], bool]
         self._finish = finish
         self._unsent = unsent
         single, marks = yields.form == "item", yields.punctuation or yields.end
@@ -292,10 +292,6 @@ class SourceDriver(ThreadDriver):
             self.rows += count_items(method, item)
             steps.append((entry, method, item))
         in_order([*self._unsent(), *steps] if self._unsent is not None else steps)
-
-
-def _raise(error: BaseException) -> bool:
-    raise error
 
 
 #: Turns a push into an in-flight item for another driver; the argument is whether the push was begun.
