@@ -35,15 +35,11 @@ class LogReader(AbstractContextManager["LogReader"]):
         check_given_up(self._folder, found, noted(self._folder, self._files)[1])
         return found
 
-    @property
-    def committed(self) -> Position | None:
-        """The position up to which the last checkpoint of a durable application counts; `None` if all rows count."""
-        return noted(self._folder, self._files)[0]
-
     def events(self, place: Position, most: int) -> list[Any]:
         """Return events from *place* on in whole batches, at least *most* if possible."""
         found: list[Frame] = []
-        start, bound, count = place.offset, self.committed, 0
+        start, count = place.offset, 0
+        bound, _ = noted(self._folder, self._files)  # `None` if all rows count
         if (place, bound) != self._next:  # rows after a checkpoint may have been removed since
             self._ahead = self._frames(start, bound)
         self._next, at = None, (place.offset, place.marks)

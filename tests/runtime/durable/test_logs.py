@@ -71,7 +71,7 @@ def application(feed: DiskLog, tmp_path: Path) -> Application:
     app = Application("logs")
     app.durable(every=60)
     kept = app.channel("kept", kind="log", keep="all")
-    app.add("read", "stock:read_log", path=feed.logs[""].folder, follow=True, out=kept)
+    app.add("read", "stock:read_log", path=feed.folder, follow=True, out=kept)
     app.add("lines", "stock:write_lines", item=app.add("slet", add, item=kept), path=tmp_path / "lines")
     return app
 
@@ -166,7 +166,7 @@ def test_a_log_whose_oldest_segment_is_gone_keeps_the_application_from_going_on(
     """What was trimmed on purpose is not missed, also where the process died right behind that."""
     app = application(feed, tmp_path)
     app.channel("small", kind="log", keep="all", segment=200)
-    app.add("more", "stock:read_log", path=feed.logs[""].folder, follow=True, out="small")
+    app.add("more", "stock:read_log", path=feed.folder, follow=True, out="small")
     app.add("more-lines", "stock:write_lines", item="small", path=tmp_path / "more")
     with platform(tmp_path) as running:
         running.apply(app.build())
@@ -194,7 +194,7 @@ def test_a_log_of_an_ended_application_misses_its_oldest_segment(tmp_path, feed)
     """Also whoever reads it later is told; a log of which something was trimmed on purpose is whole."""
     app = application(feed, tmp_path)
     app.channel("small", kind="log", keep="all", segment=200)
-    app.add("more", "stock:read_log", path=feed.logs[""].folder, follow=True, out="small")
+    app.add("more", "stock:read_log", path=feed.folder, follow=True, out="small")
     with platform(tmp_path) as running:
         running.apply(app.build())
         for first in range(0, 1000, 100):
@@ -224,7 +224,7 @@ def test_removing_the_application_removes_its_logs(tmp_path, feed):
         assert list((tmp_path / "state" / "channels").rglob("*.log"))
         running.remove("logs")
         assert not list((tmp_path / "state" / "channels").rglob("*.log"))
-    assert feed.logs[""].folder.exists()
+    assert feed.folder.exists()
 
 
 def test_a_checkpoint_is_taken_while_the_stream_waits_for_a_full_disk(tmp_path, feed, monkeypatch):
