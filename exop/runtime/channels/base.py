@@ -22,7 +22,7 @@ from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.channels.wire import Wires
-from exop.runtime.dataflow.entry import Entry, InFlight, Method, Push, Unwind, fan_out
+from exop.runtime.dataflow.entry import Control, Entry, InFlight, Method, Push, Unwind, fan_out
 from exop.runtime.drivers.base import current_driver
 
 if TYPE_CHECKING:
@@ -365,9 +365,7 @@ class ControlMerge:
         with self._lock:
             return [name for name in producers if name not in self._ended and name not in self._times]
 
-    def relay(
-        self, producer: str, mark: Punctuation | EndOfStream, send: Callable[[Punctuation | EndOfStream], None]
-    ) -> None:
+    def relay(self, producer: str, mark: Punctuation | EndOfStream, send: Control) -> None:
         """Send the control items that are due, in order, even if producers are in different threads.
 
         One thread sends the control items of all others, so that no thread waits.

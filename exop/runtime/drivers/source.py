@@ -313,9 +313,7 @@ class EngineDriver(Driver):
         turn: Held during a push.
     """
 
-    def __init__(
-        self, name: str, finish: Callable[[], None], feeders: Callable[[], Iterable[Driver]] = lambda: ()
-    ) -> None:
+    def __init__(self, name: str, finish: Callable[[], None], feeders: Callable[[], Iterable[Driver]]) -> None:
         super().__init__(name)
         self.pullers: list[Puller] = []
         self._feeders = feeders
