@@ -200,7 +200,7 @@ class Rig:
         """The connections of an application of which nothing is opened."""
         mesh = app.build()
         for spec in mesh.channels.values():
-            self.manager.create_channel(mesh.name, spec)
+            self.manager.create_channel(mesh.name, spec, durable=False, timeout=None)
         for node in mesh.nodes.values():
             component = self.manager.create(mesh.name, node, lambda _: None)
             self.manager.connect(component, node.ports)

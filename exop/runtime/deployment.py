@@ -293,8 +293,7 @@ class Deployment:
         self.notify_waiting()
 
     def check_finished(self, *, everywhere: bool = False) -> None:
-        """Set `finished` if every component has ended, and channels without consumers have stored the last items; wake
-        the threads that wait for the application.
+        """Set `finished` if every component has ended, and channels without consumers have stored all; wake who waits.
 
         What was sent to peers must be acknowledged, unless the home has found that all fragments have ended
         (*everywhere*): then, an outbox that was restored may hold what its peer has had, and acknowledges no more.

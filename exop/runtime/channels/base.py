@@ -36,6 +36,8 @@ LOWEST = float("-inf")
 AGAIN = 1.0
 #: A pull removes the next items, or reads the content.
 PullMode = Literal["take", "read"]
+#: The settings of the channel kinds.
+_SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -441,10 +443,6 @@ class ControlMerge:
             return []
         idle = max(self._quiet.get(name, (0.0, math.inf))[1] or 0.0 for name in still & self._times.keys())
         return [Punctuation(lowest, idle if idle < math.inf else None)]
-
-
-#: The settings of the channel kinds.
-_SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKeyDictionary()
 
 
 def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:

@@ -44,6 +44,8 @@ _LEVELS: Final = DEPTH + 2
 _SPARSE: Final = 8
 _Scalar: TypeAlias = bool | int | float | str | None
 _KINDS: Final = {type(None): SCALARS, bool: SCALARS, int: SCALARS, float: SCALARS, str: SCALARS, bytes: BYTES}
+_TEXT: Final = frozenset({str})
+_PLAIN: Final = frozenset({type(None), bool, int, float, str})
 #: Bytes of memory that the collections in a frame may take.
 _MADE: Final = 256 * 2**20
 #: The average number of bytes of an item beyond which its collections are measured.
@@ -373,7 +375,3 @@ def _row(kind: Hashable) -> tuple[bytes, Callable[[Any], list[Any]]] | None:
 def _is_flat(table: dict[Any, Any]) -> bool:
     """Whether the fast decoder takes a dictionary: from text to plain values."""
     return _TEXT.issuperset(map(type, table)) and _PLAIN.issuperset(map(type, table.values()))
-
-
-_TEXT: Final = frozenset({str})
-_PLAIN: Final = frozenset({type(None), bool, int, float, str})

@@ -14,6 +14,9 @@ from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split
 from exop.runtime.log.memory import Fsync, Position, flat
 
+#: The prefix of the folders of partitions.
+_PART = "partition-"
+
 
 def _of_each(name: str) -> Any:
     """Return the method that calls the method *name* of each partition, a `LogChannel`."""
@@ -140,10 +143,6 @@ class PartitionedLogChannel(KeepingChannel):
             self._begun = payload, number
             LogChannel._keep(*found)
         self._begun, self.trouble = (None, 0), None
-
-
-#: The prefix of the folders of partitions.
-_PART = "partition-"
 
 
 def _is_filled(folder: Path) -> bool:

@@ -17,6 +17,8 @@ from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, count_it
 from exop.runtime.dataflow.metrics import Flow
 from exop.runtime.drivers.base import Driver, Halted, acting_as
 
+#: Turns a push into an in-flight item for another driver; the argument is whether the push was begun.
+Pending = Callable[[bool], InFlight]
 _MARKS = frozenset(CONTROL)
 
 
@@ -292,10 +294,6 @@ class SourceDriver(ThreadDriver):
             self.rows += count_items(method, item)
             steps.append((entry, method, item))
         in_order([*self._unsent(), *steps] if self._unsent is not None else steps)
-
-
-#: Turns a push into an in-flight item for another driver; the argument is whether the push was begun.
-Pending = Callable[[bool], InFlight]
 
 
 class EngineDriver(Driver):

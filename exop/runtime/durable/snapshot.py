@@ -6,7 +6,7 @@ deployment before any item moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -202,7 +202,10 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     for (kind, name), held in parts.items():
         for port, taken in held["pulled"].items() if kind == "node" else ():
             deployment.components[name].pulled[port].restore(taken)
-    deployment.inlets.post(_restored_work(deployment, parts.get(("inlets", ""), ())))
+    for place, method, payload in parts.get(("inlets", ""), ()):
+        if place not in deployment.entries:
+            raise _strange(deployment, f"{place!r}, to which an item is on its way,")
+        deployment.inlets.post([InFlight(deployment.entries[place], method, _found(deployment, payload))])
     for channel in (*deployment.channels.values(), *deployment.inserted.values()):
         if isinstance(channel, Buffered) and channel.depth > channel.capacity:
             for driver in deployment.inlets.pushers(channel):
@@ -250,13 +253,6 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
     if isinstance(component.driver, SourceDriver):
         component.driver.over = component.over
         component.driver.restore(held["hand"])
-
-
-def _restored_work(deployment: Deployment, held: Work) -> Iterator[InFlight]:
-    for place, method, payload in held:
-        if place not in deployment.entries:
-            raise _strange(deployment, f"{place!r}, to which an item is on its way,")
-        yield InFlight(deployment.entries[place], method, _found(deployment, payload))
 
 
 def _found(deployment: Deployment, payload: Any) -> Any:
