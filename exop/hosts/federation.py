@@ -413,7 +413,6 @@ class Federation:
             case messages.Finish():
                 if (deployment := self._local.deployed.get(application)) is not None:
                     deployment.check_finished(everywhere=True)
-                    deployment.notify_waiting()
             case messages.Report():
                 self._heard(application, notice)
 

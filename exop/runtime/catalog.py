@@ -14,6 +14,8 @@ from exop.model.slets.spec import SletSpec
 from exop.runtime.channels.base import Channel
 from exop.safe_repr import RAISED, message
 
+_IN_USE: ContextVar[Catalog | None] = ContextVar("exop catalog in use", default=None)
+
 
 class Catalog:
     """The slets and channel kinds of one platform, from its plugins; `plugins.broken` has the refused ones."""
@@ -83,9 +85,6 @@ class Catalog:
             take(plugin, offer)
         except RAISED as problem:  # one invalid slet or kind must not stop the platform
             self.plugins.note(plugin, problem)
-
-
-_IN_USE: ContextVar[Catalog | None] = ContextVar("exop catalog in use", default=None)
 
 
 @contextmanager

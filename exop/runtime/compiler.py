@@ -24,7 +24,7 @@ from exop.runtime.supervision.failure_policy import failure_handler, leave_out, 
 
 def compile_entry(component: Component, port: PortSpec) -> Entry:
     """Compile the entry into *port*; it sends results to the entries to which the output ports are bound now."""
-    if _refuses_items(component):
+    if component.held or component.unfilled:
         return _waiting_entry(component, port)
     compiled = partial(_open_entry, component, port)
     return compiled() if component.trigger is None else component.trigger(port.name, port.type, compiled)
@@ -312,11 +312,6 @@ def _instrumented(component: Component, timed: Entry) -> Entry:
     return found
 
 
-def _refuses_items(component: Component) -> bool:
-    """Whether a component accepts no items, because it is suspended or waits for channels that it reads."""
-    return component.held or bool(component.unfilled)
-
-
 def _waiting_entry(component: Component, port: PortSpec) -> Entry:
     """Compile the entry into a component that accepts no items: drivers unwind to their safe points and wait."""
     placeholder = component.port_placeholder(port)
@@ -330,7 +325,7 @@ def _waiting_entry(component: Component, port: PortSpec) -> Entry:
         def wait(payload: Any) -> None:
             nonlocal opened
             # The component may have been resumed, with no entry compiled since.
-            if opened is None and not _refuses_items(component):
+            if opened is None and not (component.held or component.unfilled):
                 opened = getattr(compile_entry(component, port), method)
             if opened is not None:
                 opened(payload)

@@ -135,18 +135,10 @@ class Component(Lifecycle):
                 self.instance.inputs = tuple(port.name for port in spec.inputs)
 
     def _source_driver(self, name: str) -> SourceDriver:
-        spec = self.spec
-        yields = next((port.type for port in spec.outputs if port.name == OUT), None)
-        mixed = yields is not None and (yields.punctuation or yields.end)
-        batches = yields is not None and yields.form != "item"
-        return SourceDriver(
-            name,
-            self.iterate,
-            self.finish,
-            unsent=self.unsent if self.buffered else None,
-            form="batches" if batches else "mixed" if mixed else "items",
-            pulls=any(port.pulled for port in spec.inputs),
-        )
+        yields = next((port.type for port in self.spec.outputs if port.name == OUT), PortType())
+        unsent = self.unsent if self.buffered else None
+        pulls = any(port.pulled for port in self.spec.inputs)
+        return SourceDriver(name, self.iterate, self.finish, yields=yields, unsent=unsent, pulls=pulls)
 
     def _pulled_input(self, port: PortSpec) -> PulledInput:
         """Make a pulled port: an engine has a separate driver for it; other slets that get pushed items never wait."""

@@ -125,9 +125,7 @@ class ComponentManager:
         found = {name: value for name, value in facts.items() if value is not None}
         return self._registry.register(interface, service, common | found)
 
-    def create_channel(
-        self, application: str, spec: ChannelSpec, *, durable: bool = False, timeout: float | None = None
-    ) -> Channel:
+    def create_channel(self, application: str, spec: ChannelSpec, *, durable: bool, timeout: float | None) -> Channel:
         """Make a channel, open it, and register it.
 
         Raise `ComponentFailed` if a kind that is not built in has not opened within *timeout* seconds.

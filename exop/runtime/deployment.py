@@ -7,8 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +147,7 @@ class Deployment:
 
     def drivers(self) -> list[Driver]:
         """Return all drivers, from upstream to downstream."""
-        return sorted(self._drivers(), key=attrgetter("rank"))
+        return sorted(self._drivers(), key=lambda driver: driver.rank)
 
     def _drivers(self) -> list[Driver]:
         attended = list(self._attended.values())
@@ -181,7 +179,7 @@ class Deployment:
                 opener = threading.Thread(target=open_all, args=(queue,), name=f"exop opener {number}", daemon=True)
                 opener.start()
                 openers.append(opener)
-        open_all(quick if openers else chain(quick, queue))
+        open_all(quick if openers else [*quick, *queue])
         for opener in openers:
             while opener.is_alive():
                 opener.join(GLANCE)
@@ -287,8 +285,6 @@ class Deployment:
         self.check_finished()
         if component.status is State.ENDED:
             self.nudge()
-        else:
-            self.notify_waiting()
 
     def nudge(self) -> None:
         """Make sleeping drivers check whether a cycle has ended, and waiting threads their conditions."""
@@ -297,19 +293,20 @@ class Deployment:
         self.notify_waiting()
 
     def check_finished(self, *, everywhere: bool = False) -> None:
-        """Set `finished` if every component has ended, and channels without consumers have stored the last items.
+        """Set `finished` if every component has ended, and channels without consumers have stored all; wake who waits.
 
         What was sent to peers must be acknowledged, unless the home has found that all fragments have ended
         (*everywhere*): then, an outbox that was restored may hold what its peer has had, and acknowledges no more.
         """
         self.is_fragment = self.is_fragment and not everywhere
         ended = not (self.is_fragment or self._at_work())
-        if not ended or (self.undelivered() and not everywhere):
-            self.delivering = ended
-            return
-        if self.over is not None and all(one.status is State.ENDED for one in self.components.values()):
-            self.over()
-        self.finished.set()
+        delivering = ended and not everywhere and bool(self.undelivered())
+        if ended and not delivering:
+            if self.over is not None and all(one.status is State.ENDED for one in self.components.values()):
+                self.over()
+            self.finished.set()
+        self.delivering = delivering  # last: until it has finished, the state stays
+        self.notify_waiting()
 
     def _at_work(self) -> bool:
         """Whether a component has not ended, or a worker still moves items into a channel without consumers."""
@@ -345,7 +342,6 @@ class Deployment:
         """Return a call that ends a cycle, if one has ended. Called by a driver without items."""
         if not (self._attended.open or self.finished.is_set()):  # this driver has moved the last items
             self.check_finished()
-            self.notify_waiting()
         return next((todo for loop in self.loops if (todo := loop()) is not None), None)
 
     def _look(self) -> bool:
@@ -361,7 +357,6 @@ class Deployment:
         self._look_for_deadlocks(() if stopped else drivers)
         if not (stopped or self._attended.open):  # a peer may have acknowledged the last events
             self.check_finished()
-            self.notify_waiting()
         if self.awaits_rest:
             self.awaits_rest = False
             self.nudge()

@@ -21,8 +21,6 @@ from exop.runtime.drivers.source import EngineDriver, Puller
 
 #: An increasing number, and a copy of the memento at that time.
 Before: TypeAlias = tuple[int, Memento]
-#: The items taken last, with the number of results sent and the memento before they were taken.
-Last: TypeAlias = tuple[list[Any], int, Before | None]
 
 
 class BufferedOutput(OutputPort[Any]):
@@ -144,7 +142,8 @@ class PulledInput(InputPort[Any]):
         self.earlier: list[Buffered] = []
         self.before: Callable[[], Before | None] | None = None
         self.decoded: Callable[[Undecoded], Any | None] = lambda batch: None
-        self._last: Last = ([], 0, None)
+        #: The items taken last, with the number of results sent and the memento before they were taken.
+        self._last: tuple[list[Any], int, Before | None] = [], 0, None
 
     def pull(self, most: int = 1024, wait: bool = True) -> list[Any]:
         """Return the items that wait, at most *most*; if *wait*, at least one item unless the stream has ended."""

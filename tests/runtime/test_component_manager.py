@@ -206,7 +206,7 @@ def test_opening_and_closing_enter_and_leave_the_slet(manager):
 
 def test_channels_are_services_and_can_be_destroyed(manager, registry):
     """A channel is offered under its interfaces with kind and capacity, and taken out when it is closed."""
-    channel = manager.create_channel("app", ChannelSpec("q", "queue", {"capacity": 7}))
+    channel = manager.create_channel("app", ChannelSpec("q", "queue", {"capacity": 7}), durable=False, timeout=None)
     (found,) = registry.find(CHANNEL, "(name=q)")
     assert (found.properties["channel.kind"], found.properties["capacity"]) == ("queue", 7)
     assert registry.find("In", "(name=q)")
@@ -238,9 +238,9 @@ def test_a_channel_that_cannot_be_opened_leaves_nothing_behind(manager, registry
 
     manager.kinds = {"broken": Broken, "sticky": Sticky}
     with pytest.raises(OSError, match="no disk"):
-        manager.create_channel("app", ChannelSpec("c", "broken"))
+        manager.create_channel("app", ChannelSpec("c", "broken"), durable=False, timeout=None)
     assert not registry.find(None, "(name=c)")
-    channel = manager.create_channel("app", ChannelSpec("s", "sticky"))
+    channel = manager.create_channel("app", ChannelSpec("s", "sticky"), durable=False, timeout=None)
     with pytest.raises(OSError, match="busy"):
         manager.destroy_channel("app", channel)
     assert not registry.find(None, "(name=s)")
@@ -261,7 +261,7 @@ def test_a_channel_that_hangs_while_it_opens_is_given_up(manager, registry):
 
     manager.kinds = {"hanging": Hanging}
     with pytest.raises(ComponentFailed, match="h failed while opening: it has not returned within"):
-        manager.create_channel("app", ChannelSpec("h", "hanging"), timeout=0.01)
+        manager.create_channel("app", ChannelSpec("h", "hanging"), durable=False, timeout=0.01)
     assert not registry.find(None, "(name=h)")
     assert not closed.is_set()
     go_on.set()

@@ -22,7 +22,7 @@ from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.channels.wire import Wires
-from exop.runtime.dataflow.entry import Entry, InFlight, Method, Push, Unwind, fan_out
+from exop.runtime.dataflow.entry import Control, Entry, InFlight, Method, Push, Unwind, fan_out
 from exop.runtime.drivers.base import current_driver
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ LOWEST = float("-inf")
 AGAIN = 1.0
 #: A pull removes the next items, or reads the content.
 PullMode = Literal["take", "read"]
+#: The settings of the channel kinds.
+_SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -365,9 +367,7 @@ class ControlMerge:
         with self._lock:
             return [name for name in producers if name not in self._ended and name not in self._times]
 
-    def relay(
-        self, producer: str, mark: Punctuation | EndOfStream, send: Callable[[Punctuation | EndOfStream], None]
-    ) -> None:
+    def relay(self, producer: str, mark: Punctuation | EndOfStream, send: Control) -> None:
         """Send the control items that are due, in order, even if producers are in different threads.
 
         One thread sends the control items of all others, so that no thread waits.
@@ -443,10 +443,6 @@ class ControlMerge:
             return []
         idle = max(self._quiet.get(name, (0.0, math.inf))[1] or 0.0 for name in still & self._times.keys())
         return [Punctuation(lowest, idle if idle < math.inf else None)]
-
-
-#: The settings of the channel kinds.
-_SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKeyDictionary()
 
 
 def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:

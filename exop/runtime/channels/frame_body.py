@@ -31,20 +31,8 @@ from exop.model.values import columns
 from exop.model.values.classes import Declared, class_named, filled, full_name, name_of, named, shown
 from exop.model.values.depth import DEPTH
 from exop.model.values.encoding import decode, encode
-from exop.runtime.channels.wire import (
-    COLUMNS,
-    CONTROL,
-    ITEMS,
-    LIST,
-    MOST_BYTES,
-    MOST_ITEMS,
-    MOST_OF_EVENT,
-    MOST_ROWS,
-    Buffer,
-    Event,
-    Frame,
-    Undecoded,
-)
+from exop.runtime.channels import wire
+from exop.runtime.channels.wire import COLUMNS, CONTROL, ITEMS, LIST, Buffer, Event, Frame, Undecoded
 from exop.runtime.dataflow.batches import cut, weight
 from exop.runtime.dataflow.entry import Method
 
@@ -56,6 +44,8 @@ _LEVELS: Final = DEPTH + 2
 _SPARSE: Final = 8
 _Scalar: TypeAlias = bool | int | float | str | None
 _KINDS: Final = {type(None): SCALARS, bool: SCALARS, int: SCALARS, float: SCALARS, str: SCALARS, bytes: BYTES}
+_TEXT: Final = frozenset({str})
+_PLAIN: Final = frozenset({type(None), bool, int, float, str})
 #: Bytes of memory that the collections in a frame may take.
 _MADE: Final = 256 * 2**20
 #: The average number of bytes of an item beyond which its collections are measured.
@@ -127,15 +117,15 @@ def pieces(batch: Any, at: float = 0.0) -> Iterator[tuple[Event, Any]]:
     size, is_list = weight(batch), isinstance(batch, list)
     if not size:
         return
-    step = MOST_ITEMS if is_list else MOST_ROWS
-    if not is_list and batch.nbytes > MOST_OF_EVENT // 2:  # a part of a frame is no column
+    step = wire.MOST_ITEMS if is_list else wire.MOST_ROWS
+    if not is_list and batch.nbytes > wire.MOST_OF_EVENT // 2:  # a part of a frame is no column
         step = min(step, max(1, size // 2))
     if size > step:
         for low in range(0, size, step):
             yield from pieces(cut(batch, low, low + step), at)
         return
     event = batch_event(batch, at)
-    if is_list and size > 1 and len(event.data) > MOST_BYTES:
+    if is_list and size > 1 and len(event.data) > wire.MOST_BYTES:
         yield from pieces(batch[: size // 2], at)
         yield from pieces(batch[size // 2 :], at)
         return
@@ -148,9 +138,9 @@ def checked(event: Event) -> Event:
     Raises:
         NotStorable: it is too large.
     """
-    size, most = event.size, MOST_OF_EVENT - MOST_BYTES
+    size, most = event.size, wire.MOST_OF_EVENT - wire.MOST_BYTES
     problem = f"it has {size} bytes, and the bound is {most}" if size > most else ""
-    if not problem and size > MOST_BYTES and event.head not in (ARROW, BYTES, SCALARS):
+    if not problem and size > wire.MOST_BYTES and event.head not in (ARROW, BYTES, SCALARS):
         try:
             decode(event.data, levels=_LEVELS, most=_MADE)
         except StoredStateError as error:
@@ -165,13 +155,6 @@ def control_event(mark: Punctuation | EndOfStream, at: float = 0.0) -> Event:
     """Encode a control item."""
     content = (mark.time, mark.idle) if isinstance(mark, Punctuation) else None
     return Event(1, CONTROL, b"", _packed(content), at)
-
-
-def events_of(method: Method, payload: Any, at: float = 0.0) -> list[tuple[Event, Any]]:
-    """Encode a payload in the events that an inbox accepts, each with its part of the payload; raises as `pieces`."""
-    if method == "push_batch":
-        return [*pieces(payload, at)]
-    return [(checked(event_of(method, payload, at)), payload)]
 
 
 def event_of(method: Method, payload: Any, at: float = 0.0) -> Event:
@@ -279,7 +262,7 @@ class BodyReader:
         if (found := _length_of(data)) != events:  # before anything is made of it
             raise ValueError(f"a frame of {events} events has {found}")
         flat = head in (SCALARS, BYTES)
-        if (fast := _decoders.get(head)) is not None and (flat or _SPARSE * events <= len(data) <= MOST_BYTES):
+        if (fast := _decoders.get(head)) is not None and (flat or _SPARSE * events <= len(data) <= wire.MOST_BYTES):
             try:
                 items = fast(data)
                 self.made = 0 if flat or len(data) < _MEASURED * events else sum(map(sys.getsizeof, items))
@@ -343,7 +326,7 @@ def _single(frame: Frame, body: bytes) -> list[Undecoded]:
             start = 3 + _SHORT.unpack_from(body, 1)[0]
         if frame.form in (ITEMS, LIST) and frame.events > 1:
             items = _parts_of(memoryview(body)[start:])
-    if len(items) == frame.events and len(items) * start <= MOST_BYTES:
+    if len(items) == frame.events and len(items) * start <= wire.MOST_BYTES:
         return [Undecoded(LIST, 1, body[:start] + b"\x91" + bytes(one)) for one in items]
     return [Undecoded(LIST if frame.form == ITEMS else frame.form, frame.events, body)]
 
@@ -392,7 +375,3 @@ def _row(kind: Hashable) -> tuple[bytes, Callable[[Any], list[Any]]] | None:
 def _is_flat(table: dict[Any, Any]) -> bool:
     """Whether the fast decoder takes a dictionary: from text to plain values."""
     return _TEXT.issuperset(map(type, table)) and _PLAIN.issuperset(map(type, table.values()))
-
-
-_TEXT: Final = frozenset({str})
-_PLAIN: Final = frozenset({type(None), bool, int, float, str})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -116,11 +115,6 @@ class LogChannel(KeepingChannel):
         return self.end if held is None else min(held, self.end)
 
     @property
-    def folder(self) -> Path | None:
-        """The folder of a log on disk."""
-        return None if self._disk is None else self._disk.folder.absolute()
-
-    @property
     def position(self) -> Position:
         """The position of the next event."""
         return self._recovery.next if self._recovery is not None else self._log.position
@@ -161,8 +155,9 @@ class LogChannel(KeepingChannel):
         end = self._captured
         found: dict[str, Any] = {"began": self.began, "end": end.offset}
         if self._disk is None:
-            items = ([one] if type(one) is Undecoded else flat([one]) for one in self.events(self.start, end))
-            return {**found, "items": [*chain.from_iterable(items)]}
+            stored = self.events(self.start, end)
+            items = [item for one in stored for item in ([one] if type(one) is Undecoded else flat([one]))]
+            return {**found, "items": items}
         return {**found, "marks": [self.origin.marks, end.marks], "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:

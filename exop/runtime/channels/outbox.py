@@ -476,6 +476,9 @@ class Outbox(Connector):
 
 
 def _events(method: Method, payload: Any) -> list[Event]:
-    from exop.runtime.channels.frame_body import events_of
+    """Encode a payload in the events that an inbox accepts; raises as `pieces`."""
+    from exop.runtime.channels.frame_body import checked, event_of, pieces
 
-    return [event for event, _ in events_of(method, payload, time.monotonic())]
+    now = time.monotonic()
+    whole = method == "push_batch"
+    return [event for event, _ in pieces(payload, now)] if whole else [checked(event_of(method, payload, now))]

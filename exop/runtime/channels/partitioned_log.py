@@ -14,6 +14,9 @@ from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split
 from exop.runtime.log.memory import Fsync, Position, flat
 
+#: The prefix of the folders of partitions.
+_PART = "partition-"
+
 
 def _of_each(name: str) -> Any:
     """Return the method that calls the method *name* of each partition, a `LogChannel`."""
@@ -87,10 +90,10 @@ class PartitionedLogChannel(KeepingChannel):
 
     def native(self, engine: str) -> Mapping[str, Any] | None:
         """Return the folder of each partition, which Spark's tasks read; `None` for a log in memory."""
-        folders = [part.folder for part in self._parts]
-        if engine != "spark" or None in folders:
+        if engine != "spark" or not self.logs:
             return None
-        return {"format": "log", "partitions": {str(number): str(one) for number, one in enumerate(folders)}}
+        folders = {str(number): str(log.folder.absolute()) for number, log in enumerate(self.logs.values())}
+        return {"format": "log", "partitions": folders}
 
     def oldest(self) -> dict[str, int]:
         """Return where a new reader begins: with `replay` at the oldest stored row, else behind the last one."""
@@ -140,10 +143,6 @@ class PartitionedLogChannel(KeepingChannel):
             self._begun = payload, number
             LogChannel._keep(*found)
         self._begun, self.trouble = (None, 0), None
-
-
-#: The prefix of the folders of partitions.
-_PART = "partition-"
 
 
 def _is_filled(folder: Path) -> bool:

@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from exop.model.items import Window
 
+#: The attributes of a `PortWindow` that a checkpoint holds as they are.
+_STATE: Final = ("now", "latest", "since", "late", "skip", "left")
+
 
 class Panes:
     """The items in open windows by time: one pane holds all items with the same last window.
@@ -122,10 +125,6 @@ class Panes:
 def _whole(size: float) -> float:
     """Return a whole number as an integer, so that limits are exact, also for times in nanoseconds."""
     return int(size) if float(size).is_integer() else size
-
-
-#: The attributes of a `PortWindow` that a checkpoint holds as they are.
-_STATE: Final = ("now", "latest", "since", "late", "skip", "left")
 
 
 class PortWindow:

@@ -42,7 +42,7 @@ def interface(kind: type[Channel]) -> Mapping[str, bool]:
     """Return the methods of a kind that peers can call, each with whether it is a property.
 
     >>> sorted(interface(LogChannel))
-    ['began', 'end', 'events', 'origin', 'pieces', 'position', 'query', 'replay', 'start', 'trim']
+    ['began', 'end', 'events', 'pieces', 'position', 'query', 'replay', 'settled', 'start', 'trim']
     """
     if kind.kind in (OUTBOX, INBOX, READER):
         return {}  # their methods are those of the wire

@@ -14,6 +14,10 @@ from exop.model.slets.ports import PortType, names_references
 from exop.model.types.description import type_of
 from exop.model.values.columns import declared
 
+_MISMATCH: Final = "the items do not match the columns of the port"
+#: The forms of the batches with several consumers, by `id` of the batch.
+_SHARED: dict[int, dict[Any, Any]] = {}
+
 
 def weight(batch: Any) -> int:
     """Return the number of items in a batch: a list, or a record batch."""
@@ -99,11 +103,6 @@ def shared(batch: Any) -> Iterator[None]:
     finally:
         if outermost and not lasts:
             del _SHARED[id(batch)]
-
-
-_MISMATCH: Final = "the items do not match the columns of the port"
-#: The forms of the batches with several consumers, by `id` of the batch.
-_SHARED: dict[int, dict[Any, Any]] = {}
 
 
 def _shared(batch: Any, form: Any, convert: Callable[[], Any]) -> Any:

@@ -142,9 +142,7 @@ class Inlets:
             for item in found:
                 self._inlet(driver, item).items.append(replace(item, stamp=next(self._behind)))
 
-    def post_in_order(
-        self, depth: Callable[[str], float], work: Iterable[InFlight], drivers: Iterable[Driver] = ()
-    ) -> None:
+    def post_in_order(self, depth: Callable[[str], float], work: Iterable[InFlight], drivers: Iterable[Driver]) -> None:
         """Post items behind those that wait at the same endpoints or farther downstream, before all later ones.
 
         The items of *drivers*, which are parked, are put in order in any case.

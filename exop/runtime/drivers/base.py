@@ -239,7 +239,8 @@ class Driver:
         return probe
 
     def stand_by(self) -> None:
-        """Park while the driver is closed, stop if it is to halt, and send the items in flight."""
+        """Park while the driver is closed, stop if it is to halt, and send the items in flight; it is busy then."""
+        self.busy = True
         self._park()
         if not self._at_work and self.filled:
             self._catch_up()
@@ -351,7 +352,6 @@ class Driver:
         """Rest, since no item waits, and make the call that `idle` returns."""
         self.rest()
         if (todo := self.idle() if self.idle is not None else None) is not None:
-            self.busy = True
             self.stand_by()
             try:
                 todo()

@@ -7,16 +7,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial, partialmethod
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from exop.errors import ChannelClosed
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
+from exop.model.slets.ports import PortType
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, count_items, in_order, method_for
 from exop.runtime.dataflow.metrics import Flow
 from exop.runtime.drivers.base import Driver, Halted, acting_as
 
-Yields = Literal["items", "mixed", "batches"]
+#: Turns a push into an in-flight item for another driver; the argument is whether the push was begun.
+Pending = Callable[[bool], InFlight]
 _MARKS = frozenset(CONTROL)
 
 
@@ -87,7 +89,6 @@ class ThreadDriver(Driver):
             try:
                 run()
                 while not self.end_thread():
-                    self.busy = True
                     self.stand_by()
             except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
                 self.busy = True
@@ -122,8 +123,8 @@ class SourceDriver(ThreadDriver):
     Args:
         iterate: Makes the iterator; called again when a failed source is resumed (the memento has the position).
         finish: Sends the end of the stream.
+        yields: The type of what the slet yields: single items, also mixed with control items, or batches.
         unsent: Returns the items that the slet pushed to further ports between two items; `None` without such ports.
-        form: The slet yields single items, items mixed with control items, or batches (lists or record batches).
         pulls: The slet takes its items from queues.
 
     Attributes:
@@ -138,8 +139,8 @@ class SourceDriver(ThreadDriver):
         iterate: Callable[[], Iterator[Any]],
         finish: Callable[[], None],
         *,
+        yields: PortType,
         unsent: Callable[[], Iterable[Step]] | None = None,
-        form: Yields = "items",
         pulls: bool = False,
     ) -> None:
         super().__init__(name)
@@ -147,19 +148,19 @@ class SourceDriver(ThreadDriver):
         self.yielded: tuple[Any] | None = None
         self.over = False
         self._iterate = iterate
-        self.broken: Callable[[BaseException], bool] = _raise
+        self.broken: Callable[[BaseException], bool]
         self._finish = finish
         self._unsent = unsent
-        self._batches = form == "batches"
-        self._plain = form == "items" and unsent is None
-        self._mixed = form == "mixed" and unsent is None
+        single, marks = yields.form == "item", yields.punctuation or yields.end
+        self._batches = not single
+        self._plain = single and unsent is None and not marks
+        self._mixed = single and unsent is None and marks
         self._pulls = pulls
         self._iterator: Iterator[Any] | None = None
         self.flow = Flow(partial(getattr, self, "count"))
 
     def run(self) -> None:
         """Iterate until the source ends or is asked to end; then send the end of the stream."""
-        self.busy = True
         self.stand_by()
         if self.over:
             return
@@ -259,7 +260,6 @@ class SourceDriver(ThreadDriver):
             self.busy = between
             if self.attention:
                 if self.overfilled:  # wait now: the slet must not make another item
-                    self.busy = True
                     self.stand_by()
                     self.busy = between
                 if not between:
@@ -296,14 +296,6 @@ class SourceDriver(ThreadDriver):
         in_order([*self._unsent(), *steps] if self._unsent is not None else steps)
 
 
-def _raise(error: BaseException) -> bool:
-    raise error
-
-
-#: Turns a push into an in-flight item for another driver; the argument is whether the push was begun.
-Pending = Callable[[bool], InFlight]
-
-
 class EngineDriver(Driver):
     """The driver of a slet that pushes from its own threads, one push at a time; every push is a safe point.
 
@@ -319,9 +311,7 @@ class EngineDriver(Driver):
         turn: Held during a push.
     """
 
-    def __init__(
-        self, name: str, finish: Callable[[], None], feeders: Callable[[], Iterable[Driver]] = lambda: ()
-    ) -> None:
+    def __init__(self, name: str, finish: Callable[[], None], feeders: Callable[[], Iterable[Driver]]) -> None:
         super().__init__(name)
         self.pullers: list[Puller] = []
         self._feeders = feeders
@@ -411,7 +401,6 @@ class EngineDriver(Driver):
         with suppress(Halted), self.turn, acting_as(self):
             with self._flags:
                 self._prompted = False  # reset first: items that are posted later get another thread
-            self.busy = True
             try:
                 self.stand_by()
             finally:

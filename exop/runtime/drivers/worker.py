@@ -69,10 +69,6 @@ class Pool:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.begin()
-
-    def begin(self) -> None:
-        """Reset to having no threads: at start-up, and in a forked child, which does not inherit the threads."""
         self._lock = threading.Lock()
         self.due: deque[Worker] = deque()
         self._threads: set[PoolThread] = set()
@@ -254,10 +250,9 @@ def _started(run: Callable[[], None], name: str) -> bool:
     return True
 
 
-#: The pool of the process.
+#: The pool of the process; a forked child, which does not inherit the threads, starts without any.
 POOL: Final = Pool(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=POOL.begin)
+os.register_at_fork(after_in_child=partial(POOL.__init__, POOL.size))  # type: ignore[misc]
 
 
 class Worker(ThreadDriver):
@@ -374,7 +369,6 @@ class Worker(ThreadDriver):
 
     def _take_turn(self) -> bool:
         self.parked = self.sleeping = False
-        self.busy = True
         self.stand_by()  # also without attention: items of the last turn may be in flight
         self.held_by = None  # these items were processed, or assigned to another driver
         taken = 0

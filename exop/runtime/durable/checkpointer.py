@@ -326,16 +326,15 @@ class Checkpointer:
 
     def _prepared(self, number: int, mesh: Mesh | None = None, work: Work | None = None) -> Snapshot:
         """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
-        deployment, known = self._deployment, self._owners
-        component = next(iter(deployment.components.values()), None)
-        if component is not None:  # first: what the slets emit belongs to this checkpoint, too
-            component.user.run(component, CAPTURING, self._flush, PATIENCE)
+        deployment, name, known = self._deployment, self._deployment.name, self._owners
+        first: Owner = next(iter(deployment.components.values()), Owner(name, name, name))
+        carry_out = partial(self._user().run, first, CAPTURING, seconds=PATIENCE)
+        carry_out(self._flush)  # first: what the slets emit belongs to this checkpoint, too
         self._prepare_sinks(number)
-        name = deployment.name
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
         topology = self._topology(mesh := mesh or deployment.mesh)
         take = partial(capture, deployment, topology, mesh.revision, self._owners, work)
-        return take() if component is None else component.user.run(component, CAPTURING, take, PATIENCE)
+        return carry_out(take)
 
     def _flush(self) -> None:
         for component in self._deployment.components.values():

@@ -12,8 +12,6 @@ A start loads the state after the last transaction, or refuses with an error a s
 
 from __future__ import annotations
 
-import errno
-import os
 import sqlite3
 import threading
 import zlib
@@ -26,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from exop.errors import StateError
 from exop.logs import logger
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.log.segment import DISK, replace_file
+from exop.runtime.log.segment import DISK, File, replace_file
 
 #: The version of the tables, and of what checkpoints contain; other versions are refused.
 VERSION: Final = 4
@@ -92,7 +90,7 @@ class GenerationFile:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / GENERATION
-        self._number: int | None = None
+        self._file: File | None = None
 
     def read(self) -> Generation | None:
         """Read the file; return `None` if it does not exist, and raise `StateError` if it is damaged."""
@@ -113,21 +111,20 @@ class GenerationFile:
     def write(self, generation: Generation) -> None:
         """Overwrite the file, and return when it is on disk."""
         line = generation.as_line()
-        if self._number is None:
+        if self._file is None:
             if not self.path.exists():
                 replace_file(DISK, self.path, line)
                 return
-            self._number = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            os.ftruncate(self._number, len(line))
-        if os.pwrite(self._number, line, 0) != len(line):
-            raise OSError(errno.ENOSPC, "it was written partially")
-        os.fdatasync(self._number)
+            self._file = DISK.open(self.path)
+            self._file.truncate(len(line))
+        self._file.write(0, line)
+        self._file.sync()
 
     def close(self) -> None:
         """Close the file."""
-        if self._number is not None:
-            os.close(self._number)
-            self._number = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _damaged(self, problem: str) -> StateError:
         what = f"{self.path} is damaged ({problem}): it records the newest state of the database beside it"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: What helps when the last checkpoint of an application has failed.
 KEPT: Final = "repair that, and wait again or start again with this state directory, which keeps the application"
-GONE: Final = "only its sources can emit these items again"
 
 
 @contextmanager
@@ -35,7 +34,7 @@ def last_checkpoint(application: str, taker: Checkpointer | None = None, *, remo
             "outcome": "is removed" if removed else "has finished",
             "problem": error.facts["problem"] if isinstance(error, CheckpointError) else str(error),
             "unwritten": ", ".join(f"{count} items of {node}" for node, count in left.items()) or "its state",
-            "cure": GONE if removed else KEPT,
+            "cure": "only its sources can emit these items again" if removed else KEPT,
         }
         raise LastCheckpointFailed(application=application, **facts) from error
 

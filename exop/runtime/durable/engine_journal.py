@@ -133,15 +133,13 @@ class EngineJournal(Tie):
         """Wait until all emitted output is sent; return `False` after *timeout* seconds."""
         return True
 
-    def hold(self, timeout: float | None = None) -> bool:
-        """Make later batches wait until `release`, and wait until the emitted output is sent.
-
-        Return `False` if that takes longer than *timeout* seconds.
-        """
+    def hold(self, timeout: float) -> None:
+        """Make later batches wait until `release`; wait up to *timeout* seconds until the emitted output is sent."""
         with self._changed:
             self.held = True
             emitted = self._changed.wait_for(lambda: not self._emitting, timeout)
-        return emitted and self.settle(timeout)
+        if emitted:
+            self.settle(timeout)
 
     def release(self) -> None:
         """Emit the batches that wait, and later ones."""

@@ -6,9 +6,10 @@ deployment before any item moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, NotStorable, StoredStateError
@@ -68,11 +69,10 @@ def capture(
     failpoint("memento-before")
     components, application = deployment.components, deployment.name
     parts: dict[Key, bytes] = {}
-    call = current_call()
+    call: Any = current_call() or SimpleNamespace(component=None)
     for name, component in components.items():
         if component.state is not None:
-            if call is not None:
-                call.component, call.phase = component, CAPTURING
+            call.component = component
             parts["memento", name] = dump_memento(component.state, f"{application}.{name}")
     failpoint("memento-after")
     tallies: dict[Tally, int] = {}
@@ -82,8 +82,7 @@ def capture(
     }
     for name, channel in deployment.channels.items():
         if type(channel).capture is not Channel.capture:
-            if call is not None:
-                call.component = owners.get(name, call.component)
+            call.component = owners.get(name, call.component)
             held["channel", name] = dict(channel.capture())
     captured_with_ports = {id(one) for c in components.values() for p in c.pulled.values() for one in p.earlier}
     for place, queue in deployment.inserted.items():
@@ -94,9 +93,8 @@ def capture(
         held["inlets", ""] = in_flight
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
     for (kind, name), state in held.items():
-        if call is not None:
-            known: Mapping[str, Owner] = components if kind == "node" else owners
-            call.component = known.get(name.removeprefix("-> ").partition(" -> ")[0], call.component)
+        known: Mapping[str, Owner] = components if kind == "node" else owners
+        call.component = known.get(name.removeprefix("-> ").partition(" -> ")[0], call.component)
         parts[kind, name] = _encoded(kind, name, state)
     return Snapshot(application, revision, topology, dict(deployment.reasons), parts)
 
@@ -204,7 +202,10 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     for (kind, name), held in parts.items():
         for port, taken in held["pulled"].items() if kind == "node" else ():
             deployment.components[name].pulled[port].restore(taken)
-    deployment.inlets.post(_restored_work(deployment, parts.get(("inlets", ""), ())))
+    for place, method, payload in parts.get(("inlets", ""), ()):
+        if place not in deployment.entries:
+            raise _strange(deployment, f"{place!r}, to which an item is on its way,")
+        deployment.inlets.post([InFlight(deployment.entries[place], method, _found(deployment, payload))])
     for channel in (*deployment.channels.values(), *deployment.inserted.values()):
         if isinstance(channel, Buffered) and channel.depth > channel.capacity:
             for driver in deployment.inlets.pushers(channel):
@@ -252,13 +253,6 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
     if isinstance(component.driver, SourceDriver):
         component.driver.over = component.over
         component.driver.restore(held["hand"])
-
-
-def _restored_work(deployment: Deployment, held: Work) -> Iterator[InFlight]:
-    for place, method, payload in held:
-        if place not in deployment.entries:
-            raise _strange(deployment, f"{place!r}, to which an item is on its way,")
-        yield InFlight(deployment.entries[place], method, _found(deployment, payload))
 
 
 def _found(deployment: Deployment, payload: Any) -> Any:

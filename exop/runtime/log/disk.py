@@ -112,11 +112,9 @@ class DiskLog:
                 now = self._clock()
                 if mark:
                     told = (payload.time, payload.idle) if isinstance(payload, Punctuation) else ()
-                    self._write(
-                        segments.written(end, now, 0, encode([marks, *told]), kind=segments.MARK), end, marks + 1, now
-                    )
-                else:
-                    self._write(segments.written(end, now, rows, body), end + rows, 0, now)
+                    body = encode([marks, *told])
+                frame = segments.written(end, now, rows, body, kind=segments.MARK if mark else segments.ROWS)
+                self._write(frame, end + rows, marks + 1 if mark else 0, now)
             return end + rows
 
     def events(self, start: int | Position, end: int | Position) -> list[Any]:

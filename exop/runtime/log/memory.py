@@ -23,6 +23,10 @@ EventLog: TypeAlias = "MemoryLog | DiskLog"
 #: When appended rows are forced to the disk: with every append, with every checkpoint (`sync()`), or by the operating
 #: system alone. A crash of the process alone never loses rows.
 Fsync: TypeAlias = Literal["append", "checkpoint", "never"]
+#: The number of punctuations that a log with retention stores after one row; later ones replace the last of these.
+_MOST_MARKS = 100_000
+_PLACE = itemgetter(0, 1)
+_GONE = (0, 0, None)
 
 
 @dataclass(frozen=True)
@@ -165,12 +169,6 @@ class MemoryLog:
                 self._old = self._times.popleft()[1]
             before = min(before, self._old)
         self.trim(before)
-
-
-_PLACE = itemgetter(0, 1)
-#: The number of punctuations that a log with retention stores after one row; later ones replace the last of these.
-_MOST_MARKS = 100_000
-_GONE = (0, 0, None)
 
 
 def check_range(start: Position, end: Position, kept: int, there: Position) -> None:

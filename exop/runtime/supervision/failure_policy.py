@@ -244,7 +244,6 @@ def handle_source_failure(component: Component, driver: Driver, error: BaseExcep
             for _ in items:
                 component.pulled[port].taken.popleft()
         if component.aside is not None:
-            driver.busy = True
             driver.stand_by()
             try:
                 _send_letters(component)

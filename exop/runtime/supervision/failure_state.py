@@ -17,7 +17,6 @@ from exop.safe_repr import safe_repr, traceback_of
 
 #: The form of a file of a failed item.
 FORMAT: Final = 1
-
 #: Bytes of the items in dead letters that were not decoded.
 UNDECODED: Final = 32 * 2**20
 #: The note on a failed item whose slet has no memento.

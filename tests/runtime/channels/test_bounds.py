@@ -25,8 +25,9 @@ from exop.runtime.channels.frame_body import (
     TABLES,
     BodyReader,
     body_of,
+    checked,
     event_of,
-    events_of,
+    pieces,
 )
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
@@ -172,13 +173,13 @@ def test_a_header_beyond_a_bound_is_refused(header: tuple[int, int, int, int], w
 def test_a_list_in_one_item_is_bounded_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """One event whose bytes would become a far larger collection stays bytes; the sending half refuses it."""
     monkeypatch.setattr(frame_body, "_MADE", 2**20)
-    monkeypatch.setattr(frame_body, "MOST_BYTES", 1000)
+    monkeypatch.setattr(wire, "MOST_BYTES", 1000)
     there = receiving()
     there.received(Frame(0, 1, ITEMS, [GENERAL + b"\x91" + array(2**17 + 1, b"\x90")]))
     ((_, left),) = there.capture()["entries"]
     assert isinstance(left, Undecoded)
     with pytest.raises(NotStorable, match="send it in parts, or as bytes, an array or a record batch"):
-        events_of("push", [[] for _ in range(2**17 + 1)])
+        checked(event_of("push", [[] for _ in range(2**17 + 1)]))
 
 
 def test_frames_that_wait_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,9 +206,9 @@ LISTS = st.lists(st.one_of(st.integers(), st.text(max_size=30), st.dictionaries(
 def test_a_sender_splits_what_a_receiver_would_refuse(batch: list[Any]) -> None:
     """Lists are sent in parts within the bounds, in order; each part is accepted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frame_body, "MOST_ITEMS", 4)
-        patch.setattr(frame_body, "MOST_BYTES", 64)
-        events = events_of("push_batch", batch)
+        patch.setattr(wire, "MOST_ITEMS", 4)
+        patch.setattr(wire, "MOST_BYTES", 64)
+        events = [*pieces(batch)]
     assert [item for _, part in events for item in part] == batch
     assert all(event.events <= 4 and (event.size <= 64 or event.events == 1) for event, _ in events)
 
@@ -215,17 +216,17 @@ def test_a_sender_splits_what_a_receiver_would_refuse(batch: list[Any]) -> None:
 def test_a_large_record_batch_still_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch with more rows than the credit crosses whole; only one of more rows or bytes than the bound is split."""
     batch = pa.record_batch({"n": pa.array(range(200_000), pa.int64())})
-    ((event, _part),) = events_of("push_batch", batch)
+    ((event, _part),) = pieces(batch)
     there = receiving()
     body = b"".join(map(bytes, body_of([event])))
     there.admit((0, event.events, COLUMNS, len(body)))
     there.received(Frame(0, event.events, COLUMNS, [body]))
     assert there.depth == 200_000
-    monkeypatch.setattr(frame_body, "MOST_ROWS", 100_000)
-    assert [one.events for one, _ in events_of("push_batch", batch.slice(0, 150_000))] == [100_000, 50_000]
-    monkeypatch.setattr(frame_body, "MOST_OF_EVENT", 1_000_000 + frame_body.MOST_BYTES)
-    monkeypatch.setattr(frame_body, "MOST_ROWS", 2**24)
-    assert [one.events for one, _ in events_of("push_batch", batch.slice(0, 100_000))] == [100_000]
+    monkeypatch.setattr(wire, "MOST_ROWS", 100_000)
+    assert [one.events for one, _ in pieces(batch.slice(0, 150_000))] == [100_000, 50_000]
+    monkeypatch.setattr(wire, "MOST_OF_EVENT", 1_000_000 + wire.MOST_BYTES)
+    monkeypatch.setattr(wire, "MOST_ROWS", 2**24)
+    assert [one.events for one, _ in pieces(batch.slice(0, 100_000))] == [100_000]
 
 
 class Absent:

@@ -15,7 +15,7 @@ from exop import EndOfStream, Punctuation
 from exop.model.slets.ports import PortType, port_type
 from exop.model.values.classes import Declared
 from exop.model.values.encoding import decode, encode
-from exop.runtime.channels import frame_body
+from exop.runtime.channels import frame_body, wire
 from exop.runtime.channels.frame_body import BodyReader, body_of, control_event, event_of, item_event
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.log import LogChannel
@@ -151,7 +151,7 @@ def test_what_waits_is_the_same_after_a_restart_and_a_move() -> None:
 def test_splitting_is_bounded_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the head of rows, nor the collections in items, take more than a frame may."""
     frame = framed([Report(1, 2.0)] * 50, LIST, {7})
-    monkeypatch.setattr(frame_body, "MOST_BYTES", 1000)
+    monkeypatch.setattr(wire, "MOST_BYTES", 1000)
     ((_, whole),) = BodyReader(Declared(Any)).read_each(frame)
     assert (whole.num_rows, len(whole.body)) == (50, len(frame.body[0]))
     monkeypatch.undo()

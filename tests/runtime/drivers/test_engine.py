@@ -368,7 +368,7 @@ def test_much_work_that_comes_for_an_engine_at_once_takes_one_thread():
             super().stand_by()
 
     with threads_leave():
-        driver = Looking("crowded", lambda: None)
+        driver = Looking("crowded", lambda: None, lambda: ())
         driver.start()
         with driver.turn:
             for _ in range(50):
@@ -382,7 +382,7 @@ def test_much_work_that_comes_for_an_engine_at_once_takes_one_thread():
 
 def test_a_push_that_was_halted_at_its_safe_point_is_not_handed_over():
     """The slet has the error already: it knows that the item has not left."""
-    driver = EngineDriver("halted", lambda: None)
+    driver = EngineDriver("halted", lambda: None, lambda: ())
     driver.halt()
     with pytest.raises(Halted):
         driver.drive(lambda probe: None, lambda begun: InFlight(NOWHERE, "push", 1))

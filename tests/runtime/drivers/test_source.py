@@ -8,6 +8,7 @@ import pytest
 
 from exop import Batch, InputPort, Memento, OutputPort, Punctuation, Slet, slet
 from exop.errors import ComponentFailed
+from exop.model.slets.ports import PortType
 from exop.runtime.dataflow.entry import Entry
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.lifecycle import State
@@ -15,6 +16,8 @@ from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, rests, source_of, threads_leave
 from tests.runtime.rig import Log, finished
+
+SINGLE, BATCHES = PortType(), PortType(form="batch")
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +27,9 @@ def no_thread_stays():
         yield
 
 
-def source(iterate, log, broken=lambda _: False, **more):
+def source(iterate, log, broken=lambda _: False, yields=SINGLE, **more):
     """A source driver that pushes into a log."""
-    driver = SourceDriver("test", iterate, lambda: log.seen.append("end"), **more)
+    driver = SourceDriver("test", iterate, lambda: log.seen.append("end"), yields=yields, **more)
     driver.entry, driver.broken = log.entry, broken
     return driver
 
@@ -44,12 +47,12 @@ def test_it_pushes_what_is_yielded_and_then_ends():
 def test_batches_and_control_items_are_counted_as_what_they_are():
     """Figures at the source are exact: rows of batches, single items, and no control items."""
     log = Log()
-    driver = source(lambda: iter([Batch([1, 2, 3]), Punctuation(1), Batch([4])]), log, form="batches")
+    driver = source(lambda: iter([Batch([1, 2, 3]), Punctuation(1), Batch([4])]), log, yields=BATCHES)
     driver.start()
     finished(driver)
     assert log.seen == [1, 2, 3, Punctuation(1), 4, "end"]
     assert (driver.count, driver.rows) == (0, 4)
-    mixed = source(lambda: iter([1, Punctuation(1), 2]), log, form="mixed")
+    mixed = source(lambda: iter([1, Punctuation(1), 2]), log, yields=PortType(punctuation=True))
     mixed.start()
     finished(mixed)
     assert (mixed.count, mixed.rows) == (0, 2)
@@ -59,7 +62,7 @@ def test_batches_and_control_items_are_counted_as_what_they_are():
 def test_what_an_earlier_release_had_in_hand_is_a_batch_now(yielded):
     """A slet that yielded single items then, and yields batches now, goes on with its item."""
     log = Log()
-    driver = source(lambda: iter([[2, 3]]), log, form="batches")
+    driver = source(lambda: iter([[2, 3]]), log, yields=BATCHES)
     driver.restore(yielded)
     driver.start()
     finished(driver)
@@ -134,7 +137,7 @@ def test_what_raises_behind_a_source_is_not_taken_for_its_own_error():
     def push(_):
         raise RuntimeError("a defect")
 
-    driver = SourceDriver("test", lambda: iter([1]), lambda: None)
+    driver = SourceDriver("test", lambda: iter([1]), lambda: None, yields=SINGLE)
     driver.entry, driver.broken = Entry(push, push, push), lambda error: asked.append(error) or True
     driver.start()
     assert driver.join(PATIENCE)

@@ -60,7 +60,7 @@ def tied(places):
     made = []
 
     def make(held: dict[str, Any] | None = None) -> tuple[DiskJournal, Told]:
-        driver = EngineDriver("engine", lambda: None)
+        driver = EngineDriver("engine", lambda: None, lambda: ())
         out = Told(driver)
         tie = DiskJournal(lambda name: places.folder("app", "node", name), {"number": "item"}, {"out": out}, driver)
         if held is not None:
