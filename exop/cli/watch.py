@@ -33,7 +33,6 @@ class Watch:
         policy: Whether to wait for the repair of a slet that an error has suspended, or to end with exit code 1.
         drain_timeout: Seconds for which suspended nodes may delay the end of the run.
         error: The error that ended the run.
-        late: Whether the drain timeout has passed: the items that wait for suspended nodes were not processed.
     """
 
     platform: Platform
@@ -44,7 +43,6 @@ class Watch:
     drain_timeout: float
     error: ComponentFailed | LastCheckpointFailed | None = None
     outcome: Literal["finished", "drained", "stopped", "failed", "removed"] = "finished"
-    late: bool = False
     _status: dict[str, Any] = field(default_factory=dict)
     _shown: float = field(default_factory=time.monotonic)
     _held: tuple[str, ...] = ()
@@ -88,6 +86,11 @@ class Watch:
         if self.outcome in ("finished", "drained"):
             return LETTERS if totals_of(self._status)["dead"] else DONE
         return self.stopping.exit_code if self.outcome == "stopped" else FAILED
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the state directory has a checkpoint of the application, with which the next run continues."""
+        return self.platform.state is not None and self.platform.deployment(self.application).mesh.durable is not None
 
     def _ended(self) -> bool:
         """Wait for one interval; return whether the run has ended, and set its outcome."""
@@ -150,9 +153,8 @@ class Watch:
                 )
         if not held or now - self._held_since < self.drain_timeout:
             return False
-        self.late, self.outcome = True, "stopped"
-        durable = deployment.mesh.durable is not None and self.platform.state is not None
-        left = "are kept, and the next run continues with them" if durable else "are lost"
+        self.outcome = "stopped"
+        left = "are kept, and the next run continues with them" if self.keeps else "are lost"
         say(
             f"{self.application}: stopped after {self.drain_timeout:g} s: the items that wait for "
             f"{', '.join(held)} {left}"
