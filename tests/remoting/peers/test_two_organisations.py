@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from exop import Application, Platform
+from exop.cli import watch
+from exop.cli.report import Stopping
+from exop.cli.view import View
 from exop.errors import PeerRefused
 from exop.remoting.authority import create_authority, issue
 from exop.stock.slets import WriteLines, count_up
@@ -112,3 +115,23 @@ def test_what_is_not_delivered_is_named_when_it_is_dropped(tmp_path, capsys):
                 assert removed.stdout == f"tolls: removed; dropped: {left}\n"
                 assert dropped in removed.stderr
         assert control or dropped in capsys.readouterr().err
+
+
+def test_a_run_names_the_outbox_for_whose_delivery_it_waits(tmp_path, capsys, monkeypatch):
+    """Its sources have ended, and nobody has asked it to stop: it is told once; then two signals stop it."""
+    monkeypatch.setattr(watch, "SLOW", 0.0)
+    told, stopping = list[str](), Stopping()
+
+    class Reader(View):
+        every = 0.0
+
+        def show(self, status):
+            told.append(capsys.readouterr().err)
+            stopping.count = 2 if "".join(told).count("waiting for") and not told[-1] else 0
+
+    with Platform(name="city", control=False, listen="tcp://127.0.0.1:0") as city:
+        city.apply(halves(tmp_path)[0].build())
+        run = watch.Watch(city, "tolls", Reader(), stopping, "stop", 0.0)
+        assert run.until_the_end()["outcome"] == "stopped"
+    waits = "waiting for tolls.reports (11 events that its peer has not acknowledged)"
+    assert "".join(told).splitlines() == [f"{waits}: nothing has left for 0 s; Ctrl-C twice stops at once"]
