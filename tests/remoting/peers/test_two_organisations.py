@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -12,7 +14,10 @@ from exop.cli import watch
 from exop.cli.report import Stopping
 from exop.cli.view import View
 from exop.errors import PeerRefused
+from exop.model.items import EndOfStream
 from exop.remoting.authority import create_authority, issue
+from exop.remoting.peers.data import DataConnection
+from exop.runtime.channels.inbox import Inbox
 from exop.stock.slets import WriteLines, count_up
 from tests.cli.shell import answer_of, exop
 from tests.rig import PATIENCE, eventually
@@ -75,11 +80,25 @@ def halves(folder: Path) -> tuple[Application, Application]:
     return sending, receiving
 
 
-def test_an_application_has_finished_when_its_peer_has_everything(tmp_path):
+def test_an_application_has_finished_when_its_peer_has_everything(tmp_path, monkeypatch):
     """Its source ends while the receiver is away, and its platform starts again: what the outbox holds is delivered.
 
-    The receiver leaves as soon as it has finished: its last acknowledgements leave before.
+    The receiver leaves as soon as it has finished, within the delivery of the last event: it acknowledges that before.
     """
+    leaves, finish, deliver = Event(), DataConnection.finish, Inbox._deliver_packet
+
+    def delivered(inbox, driver, packet, *, probe):
+        deliver(inbox, driver, packet, probe=probe)
+        if isinstance(packet.payload, EndOfStream):
+            assert leaves.wait(PATIENCE)
+
+    def finished(connection, ends, reason):
+        leaves.set()
+        connection._limits = replace(connection._limits, tick=PATIENCE)
+        finish(connection, ends, reason)
+
+    monkeypatch.setattr(Inbox, "_deliver_packet", delivered)
+    monkeypatch.setattr(DataConnection, "finish", finished)
     sending, receiving = halves(tmp_path)
     sending.durable(every=PATIENCE)
     options = {"name": "city", "control": False, "listen": "tcp://127.0.0.1:0", "state": tmp_path / "state"}
