@@ -134,6 +134,12 @@ def test_what_is_not_delivered_is_named_when_it_is_dropped(tmp_path, capsys):
                 assert removed.stdout == f"tolls: removed; dropped: {left}\n"
                 assert dropped in removed.stderr
         assert control or dropped in capsys.readouterr().err
+    sending.durable(every=PATIENCE)
+    with Platform(name="city", control=False, listen="tcp://127.0.0.1:0", state=tmp_path / "state") as city:
+        city.apply(sending.build())
+        eventually(lambda: city.status("tolls")["state"] == "delivering")
+    forgotten = "tolls: forgotten; dropped: 11 events of reports that bank has not acknowledged\n"
+    assert answer_of("remove", "tolls", "--state", tmp_path / "state") == forgotten
 
 
 def test_a_run_names_the_outbox_for_whose_delivery_it_waits(tmp_path, capsys, monkeypatch):
