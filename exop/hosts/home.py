@@ -266,12 +266,10 @@ class Home:
                     return led_elsewhere(application, host, known["home"], self.name)
                 there = self._links()[host].call("status", application=application) if runs else {"state": ""}
                 return str(there["problem"]) if there["state"] == "fragment lost" else ""
-        except RemotingError:  # it is away, which the change tells
-            pass
         except ExopError as problem:
             if runs and isinstance(problem, UnknownName) and problem.facts["kind"] == "fragment":
                 return lost_fragment(application, host)
-            if runs:  # no link to the host is known
+            if runs and not isinstance(problem, RemotingError):  # that a host is away, the change tells
                 raise
         return ""
 

@@ -142,7 +142,7 @@ def remove(app: Runs, /, *, request: Request = Request()) -> int:
     """
     if request.state is not None and not request.dry_run and (lost := _forgotten(app, request.state)) is not None:
         facts = {"application": app, "removed": True, "dropped": lost}
-        return answer(facts, f"{app}: forgotten{_told(lost)}", json=request.json)
+        return answer(facts, "; dropped: ".join([f"{app}: forgotten", *lost]), json=request.json)
     with find_application(app, request) as found:
         if found.node or request.dry_run:
             return edit_found(found, {"edit": "remove"}, request)
@@ -151,9 +151,8 @@ def remove(app: Runs, /, *, request: Request = Request()) -> int:
             dropped += undelivered(found.platform.status(found.application))
         left = found.platform.remove(found.application)
     text = f"{found.application}: removed" + ("" if left else "; a slet, or a host, has not answered yet")
-    text += _told(dropped)
     facts = {"application": found.application, "removed": True, "left": left, "dropped": dropped}
-    return answer(facts, text, json=request.json)
+    return answer(facts, "; dropped: ".join([text, *dropped]), json=request.json)
 
 
 def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
@@ -343,10 +342,6 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
             return None  # the node has processed that item
         time.sleep(0.05)
     return None
-
-
-def _told(dropped: Sequence[str]) -> str:
-    return f"; dropped: {', '.join(dropped)}" if dropped else ""
 
 
 def _forgotten(app: str, state: Path) -> list[str] | None:
