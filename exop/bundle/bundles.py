@@ -159,7 +159,7 @@ class Bundles:
                 warnings = [
                     f"warning: {key} goes on with the old version: it requires {why}" for key, why in left.items()
                 ]
-                warnings += [one for plan in plans for one in sinks_that_refuse(plan.after)]
+                warnings += [one for plan in plans for one in sinks_that_refuse(plan.after, plan.before)]
                 change_together(self._context.applications, plans)
             except BaseException:
                 self._take_back(there, running)

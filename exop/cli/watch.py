@@ -33,7 +33,6 @@ class Watch:
         policy: Whether to wait for the repair of a slet that an error has suspended, or to end with exit code 1.
         drain_timeout: Seconds for which suspended nodes may delay the end of the run.
         error: The error that ended the run.
-        late: Whether the drain timeout has passed: the items that wait for suspended nodes were not processed.
     """
 
     platform: Platform
@@ -44,12 +43,11 @@ class Watch:
     drain_timeout: float
     error: ComponentFailed | LastCheckpointFailed | None = None
     outcome: Literal["finished", "drained", "stopped", "failed", "removed"] = "finished"
-    late: bool = False
     _status: dict[str, Any] = field(default_factory=dict)
     _shown: float = field(default_factory=time.monotonic)
     _held: tuple[str, ...] = ()
     _held_since: float = 0.0
-    _moved: int = -1
+    _moved: object = None
     _moved_at: float = 0.0
     _reported: list[BaseException] = field(default_factory=list)
     _ending: bool = False
@@ -89,13 +87,19 @@ class Watch:
             return LETTERS if totals_of(self._status)["dead"] else DONE
         return self.stopping.exit_code if self.outcome == "stopped" else FAILED
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the state directory has a checkpoint of the application, with which the next run continues."""
+        return self.platform.state is not None and self.platform.deployment(self.application).mesh.durable is not None
+
     def _ended(self) -> bool:
         """Wait for one interval; return whether the run has ended, and set its outcome."""
         try:
-            if self.platform.wait(self.application, TICK):
-                gone = self.application not in self.platform.applications()
-                self.outcome = "removed" if gone else "drained" if self._ending else "finished"
-                return True
+            if not self.platform.wait(self.application, TICK):
+                return self._asked_to_stop()
+            gone = self.application not in self.platform.applications()
+            self.outcome = "removed" if gone else "drained" if self._ending else "finished"
+            return True
         except UnknownName:
             self.outcome = "removed"
             return True
@@ -104,7 +108,6 @@ class Watch:
         except LastCheckpointFailed as error:
             self.error, self.outcome = error, "failed"
             return True
-        return self._asked_to_stop()
 
     def _failed(self, error: ComponentFailed) -> bool:
         """Report new failures; return whether they end the run."""
@@ -126,20 +129,22 @@ class Watch:
             self._ending = True
             say(f"{self.application}: the sources end, items in flight are processed; Ctrl-C again stops at once")
             self.platform.end(self.application)
-        return self._ending and self._held_up()
+        return self._held_up()
 
     def _held_up(self) -> bool:
-        """Name the nodes that delay the end of the run; return whether suspended ones do so for the drain timeout."""
+        """Name what delays the end of the run; return whether suspended nodes do so for the drain timeout."""
         deployment, now = self.platform.deployment(self.application), time.monotonic()
-        drivers = deployment.drivers()
-        if (moved := sum(driver.count + driver.rows for driver in drivers)) != self._moved:
+        if not (self._ending or deployment.delivering):
+            return False
+        drivers, unsent = deployment.drivers(), deployment.undelivered()
+        if (moved := (sum(driver.count + driver.rows for driver in drivers), unsent)) != self._moved:
             self._moved, self._moved_at = moved, now
-        elif now - self._moved_at >= SLOW and (
-            names := [*awaited(deployment.components, drivers), *deployment.undelivered()]
-        ):
+        elif now - self._moved_at >= SLOW and (names := [*awaited(deployment.components, drivers), *unsent]):
             self._moved_at = inf  # it is told once
-            which = " and ".join(f"{self.application}.{name}" for name in names)
-            say(f"waiting for {which}: nothing has left for {SLOW:g} s; Ctrl-C again stops at once")
+            kept = {name: f" ({count} events that its peer has not acknowledged)" for name, count in unsent.items()}
+            which = " and ".join(f"{self.application}.{name}{kept.get(name, '')}" for name in names)
+            cure = f"Ctrl-C {'again' if self._ending else 'twice'} stops at once"
+            say(f"waiting for {which}: nothing has left for {SLOW:g} s; {cure}")
         held = tuple(f"{self.application}.{name}" for name, one in deployment.components.items() if one.held)
         if held != self._held:
             self._held, self._held_since = held, now
@@ -150,9 +155,8 @@ class Watch:
                 )
         if not held or now - self._held_since < self.drain_timeout:
             return False
-        self.late, self.outcome = True, "stopped"
-        durable = deployment.mesh.durable is not None and self.platform.state is not None
-        left = "are kept, and the next run continues with them" if durable else "are lost"
+        self.outcome = "stopped"
+        left = "are kept, and the next run continues with them" if self.keeps else "are lost"
         say(
             f"{self.application}: stopped after {self.drain_timeout:g} s: the items that wait for "
             f"{', '.join(held)} {left}"

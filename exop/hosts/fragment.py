@@ -83,6 +83,13 @@ def lost_fragment(application: str, host: str) -> str:
     )
 
 
+def led_elsewhere(application: str, host: str, home: str, other: str) -> str:
+    """Say that another platform than the *home* of the fragment on a host wants to change it, and what helps."""
+    cure = f"give the command to it, --on {home}; another application needs another name"
+    cure = f"`exop remove {application} --on {home}` removes what still runs there" if host == home else cure
+    return f"the home of {application} is {home!r}, not {other!r}; {cure}"
+
+
 @dataclass
 class Known:
     """The knowledge of a host about its fragment.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import ExopError, PlanError
-from exop.hosts.fragment import Fragments, Known, Work, lost_fragment
+from exop.hosts.fragment import Fragments, Known, Work, led_elsewhere, lost_fragment
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.hosts.protocol.participant import Participant
@@ -180,9 +180,7 @@ class FragmentChange(Participant):
         """Refuse a plan of another home, or one that does not begin a fragment that was lost or has finished."""
         name, home = self.application, self.plan.rpartition("@")[2]
         if known is not None and known.home not in (home, work.former):
-            adopted = known.home == self._here.name
-            cure = f"; `exop remove {name} --on {known.home}` removes what still runs there" if adopted else ""
-            raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}{cure}")
+            raise PlanError(led_elsewhere(name, self._here.name, known.home, home))
         if deployed is None and known is None and not work.begins:
             raise PlanError(lost_fragment(name, self._here.name))
         if deployed is not None and deployed.finished.is_set() and not work.begins:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
-from exop.hosts.fragment import Fragments, Work, lost_fragment
+from exop.hosts.fragment import Fragments, Work, led_elsewhere, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
@@ -169,7 +169,7 @@ class Home:
         self.supply.lacking(old, new)
         Moves(*placed)  # refuses what cannot move
         self._reach(hosts := differing(old, new))
-        if lost := [one for host in hosts if host in old and (one := self._lost(host, mesh.name))]:
+        if lost := [one for host in hosts if (one := self._lost(host, mesh.name, runs=host in old))]:
             raise PlanError(lost[0])
         return replace(plan, carry_out=self._carry_out, remarks=self._notes)
 
@@ -257,19 +257,20 @@ class Home:
                 raise PlanError(problem)
         return lost + accepted
 
-    def _lost(self, host: str, application: str) -> str:
-        """Say that a host has returned without its fragment, or with one that does not fit; empty if neither is so."""
+    def _lost(self, host: str, application: str, *, runs: bool = True) -> str:
+        """Say that the fragment of a host is lost, if it *runs* one, does not fit, or has another home; else empty."""
         try:
             if host != self.name:
-                self._links()[host].call("fragment", application=application)
-                there = self._links()[host].call("status", application=application)
+                known = self._links()[host].call("fragment", application=application)
+                if known["home"] != self.name:
+                    return led_elsewhere(application, host, known["home"], self.name)
+                there = self._links()[host].call("status", application=application) if runs else {"state": ""}
                 return str(there["problem"]) if there["state"] == "fragment lost" else ""
-        except UnknownName as problem:
-            if problem.facts["kind"] != "fragment":  # no link to the host is known
+        except ExopError as problem:
+            if runs and isinstance(problem, UnknownName) and problem.facts["kind"] == "fragment":
+                return lost_fragment(application, host)
+            if runs and not isinstance(problem, RemotingError):  # that a host is away, the change tells
                 raise
-            return lost_fragment(application, host)
-        except RemotingError:  # it is away, which the change tells
-            pass
         return ""
 
     def _accepted(self, one: Connector, application: str) -> bool:

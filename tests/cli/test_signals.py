@@ -311,9 +311,18 @@ def test_a_suspended_node_is_named_and_waited_for_so_long(durable, tmp_path):
     assert f"held: stopped after 0 s: the items that wait for held.passing {kept}" in done.stderr
     assert not Path("out").exists()
     if durable:
+        with running(*command) as process:
+            eventually(lambda: applications().get("held") == "running")
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            assert any("keep the run from ending" in line for line in process.stderr)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 143, "the second one"
         resuming = threading.Thread(target=lambda: eventually(lambda: exop("resume", "held.passing").returncode == 0))
         with running(*command) as process:
             resuming.start()
             resuming.join()
             assert process.wait(120) == 0
+            assert process.stderr is not None
+            assert "it ran in state and is started again" in process.stderr.read()
         assert numbers_written() == [1, 2, 3, 4, 5]

@@ -63,9 +63,12 @@ def test_another_host_adopts_an_application_with_a_table():
 
 
 def test_a_home_that_answers_stays_the_home():
-    """An application is adopted only if its home does not answer: two homes would both change it."""
-    with hosts("a", "b", "c") as (a, b, _):
+    """An application is adopted only if its home does not answer, and no other host can deploy over its parts."""
+    with hosts("a", "b", "c", "d") as (a, b, _, d):
         a.apply(without_home())
+        with pytest.raises(PlanError, match="the home of app is 'a', not 'd'; give the command to it, --on a"):
+            d.apply(without_home())
+        assert d.applications() == []
         with pytest.raises(PlanError, match="the home of the application, a, answers"):
             b.adopt("app")
         assert b.status("app")["home"] == "a"
@@ -86,7 +89,7 @@ def test_the_former_home_returns(monkeypatch: pytest.MonkeyPatch):
             cut.setattr(a._hosts, "fragment", away)
             b.adopt("app")
         network.away.clear()
-        with pytest.raises(PlanError, match="c: .*another plan was committed since this one was made"):
+        with pytest.raises(PlanError, match="the home of app is 'b', not 'a'; give the command to it, --on b"):
             a.apply(whole.replace("check", check_too), timeout=PATIENCE)
         at_rest(b, c)
         goes_on(c)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from exop import Application
 from exop.cli.commands.state import state_check
 from exop.errors import BundleError, BundleInUse, PlanError, StateError, WiringError
+from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import PlanTime
 from tests.hosts.updating import CHECK, OPENS, RECORDS, SHUT, Hosts, line, marks
 from tests.rig import eventually
@@ -77,6 +79,19 @@ def test_another_host_does_not_get_items_with_fields_that_its_class_lacks(tmp_pa
         with pytest.raises(WiringError, match=r"cannot feed first.item .* the field 'f1' \(int\) is not expected"):
             there.a.apply(alone)
         assert there.agrees() == there.slets_of(1)
+
+
+def test_an_update_warns_of_a_sink_on_another_host(tmp_path: Path, monkeypatch: Any):
+    """Only that host could tell whether its table has a column for a field that the class of the items gets."""
+    with ExitStack() as stack:
+        there = Hosts(tmp_path, stack, monkeypatch, slets=RECORDS)
+        app = Application("app", plugins=there.a.plugins)
+        items = app.add("make", "marks@1.0.0:make", item=app.add("numbers", count_up, start=1))
+        app.on("b").add("far", "stock:write_sqlite", item=items, path=tmp_path / "far")
+        app.on("b").add("log", "stock:write_sqlite", item=app.add("others", count_up), path=tmp_path / "log")
+        there.a.apply(app.build())
+        (warning,) = there.update(2)["warnings"]
+        assert warning == "warning: far: its items change; look on b whether it takes them"
 
 
 def test_the_home_needs_the_bundle_of_every_host(there: Hosts):

@@ -140,8 +140,9 @@ def remove(app: Runs, /, *, request: Request = Request()) -> int:
     Args:
         app: The name of the application; APP.NODE for a node, whose unused channels are removed with it.
     """
-    if request.state is not None and not request.dry_run and _forgotten(app, request.state):
-        return answer({"application": app, "removed": True}, f"{app}: forgotten", json=request.json)
+    if request.state is not None and not request.dry_run and (lost := _forgotten(app, request.state)) is not None:
+        facts = {"application": app, "removed": True, "dropped": lost}
+        return answer(facts, "; dropped: ".join([f"{app}: forgotten", *lost]), json=request.json)
     with find_application(app, request) as found:
         if found.node or request.dry_run:
             return edit_found(found, {"edit": "remove"}, request)
@@ -150,9 +151,8 @@ def remove(app: Runs, /, *, request: Request = Request()) -> int:
             dropped += undelivered(found.platform.status(found.application))
         left = found.platform.remove(found.application)
     text = f"{found.application}: removed" + ("" if left else "; a slet, or a host, has not answered yet")
-    text += f"; dropped: {', '.join(dropped)}" if dropped else ""
     facts = {"application": found.application, "removed": True, "left": left, "dropped": dropped}
-    return answer(facts, text, json=request.json)
+    return answer(facts, "; dropped: ".join([text, *dropped]), json=request.json)
 
 
 def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
@@ -344,17 +344,23 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _forgotten(app: str, state: Path) -> bool:
-    """Remove an application from a state directory; `False` if a platform uses the directory."""
+def _forgotten(app: str, state: Path) -> list[str] | None:
+    """Remove an application from a state directory; return what is not delivered; `None` if a platform uses it."""
     from exop.remoting import control_address
     from exop.remoting.transport.client import ControlClient
+    from exop.runtime.durable.snapshot import unacknowledged
     from exop.runtime.durable.store import Store
 
     if not (state / "platform.sqlite").exists():
-        return False
+        return None
     with suppress(PeerUnreachable), ControlClient(control_address(state)):
-        return False
+        return None
+    dropped = list[str]()
     with closing(Store(state)) as store:
         known = {one.name: one for one in store.applications()}
-        store.forget(entry(f"the state directory {state}", "application", known, app).name)
-    return True
+        name = entry(f"the state directory {state}", "application", known, app).name
+        with suppress(ExopError):  # its checkpoint is damaged
+            if (last := store.checkpoints.read(name)) is not None:
+                dropped += unacknowledged(last)
+        store.forget(name)
+    return dropped

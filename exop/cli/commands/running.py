@@ -52,10 +52,10 @@ def run(
     """Run an application until its sources end, and show its progress.
 
     Ctrl-C (or SIGTERM) ends the sources and processes the items in flight; then the exit code is 0. A second Ctrl-C
-    stops the run at once (exit code 130, or 143), and a third kills the process. While the slets open, the first one
-    stops the run. A slet that raises is suspended on its
-    item: on a terminal, the run then waits for a repair (`exop resume`); elsewhere, it stops with exit code 1. If there
-    are dead letters at the end, the exit code is 3.
+    stops the run at once (exit code 130, or 143), and a third kills the process; a durable application with a state
+    directory is kept there, and the same command continues it. While the slets open, the first one stops the run.
+    A slet that raises is suspended on its item: on a terminal, the run then waits for a repair (`exop resume`);
+    elsewhere, it stops with exit code 1. If there are dead letters at the end, the exit code is 3.
 
     Example: `exop run apps/linear_road --params traffic.toml --state state`
 
@@ -97,7 +97,7 @@ def run(
                 report.update(outcome)
             elif not quiet:
                 print_summary(outcome)
-            return _ended(watch, mesh)
+            return _ended(watch)
 
 
 def dev(
@@ -148,12 +148,11 @@ def dev(
             session.end()
 
 
-def _ended(watch: Watch, mesh: Mesh) -> int:
+def _ended(watch: Watch) -> int:
     """Stop the application of a run that has ended, if it still runs, and return the exit code."""
-    # The checkpoint of a durable application remains, with the failed item and those that wait for suspended nodes.
-    keeps = mesh.durable is not None and (watch.outcome == "failed" or watch.late)
-    if watch.outcome in ("stopped", "failed") and not keeps:
-        _stop(watch.platform, mesh.name, at_once=watch.outcome == "stopped")
+    # The checkpoint of a durable application remains, with the failed item and those in flight.
+    if watch.outcome in ("stopped", "failed") and not watch.keeps:
+        _stop(watch.platform, watch.application, at_once=watch.outcome == "stopped")
     if watch.error is not None:
         raise watch.error
     sharing = watch.platform.wiring.sharing

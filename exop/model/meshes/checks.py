@@ -312,11 +312,17 @@ def _reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) ->
     return found
 
 
-def sinks_that_refuse(mesh: Mesh) -> Iterator[str]:
-    """Yield a warning for each sink here that refuses its items by its `deep_check`; engines are not started for it."""
+def sinks_that_refuse(mesh: Mesh, before: Mesh) -> Iterator[str]:
+    """Yield a warning for each sink that refuses its items by its `deep_check`, or, on another host, gets others."""
     for name, node in mesh.nodes.items():
         check = getattr(node.slet.factory, "deep_check", None)
-        if check is not None and not (node.slet.outputs or node.slet.tie or node.host):
+        if check is None or node.slet.outputs or node.slet.tie:  # no engine is started for this
+            continue
+        if node.host is not None:
+            into = [part.types_into(part.nodes[name]) for part in (before, mesh) if name in part.nodes]
+            if len({tuple(one.fingerprint for one in types.values()) for types in into}) > 1:
+                yield f"warning: {name}: its items change; look on {node.host} whether it takes them"
+        else:
             try:
                 check(dict(node.settings), mesh.types_into(node))
             except RAISED as problem:

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -212,8 +212,11 @@ class DataConnection(frames.Outgoing):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
         self._ready.add(self)
 
-    def finish(self, ends: Iterable[frames.ReceiverEnd], reason: str) -> None:
+    def finish(self, ends: Collection[frames.ReceiverEnd], reason: str) -> None:
         """Send the progress of these inboxes, for which an outbox of the peer may wait, and end the connection."""
+        until = time.monotonic() + self._limits.tick
+        for one in ends:
+            one.receiver.settle(until)
         if self._turn.acquire(timeout=self._limits.tick):  # unless the peer reads nothing
             try:
                 for one in ends:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ class Inbox(Connector, QueueChannel):
         return undo
 
     def _attached_to(self, wire: Wire) -> Callable[[], None]:
-        return self._guarded(wire.receive_into, ("admit", "received", "disconnected"), others=("progress",))
+        return self._guarded(wire.receive_into, ("admit", "received", "disconnected"), others=("progress", "settle"))
 
     def typed(self, types: Sequence[PortType]) -> None:
         """Permit what the ports take, and the classes that the channel declares that the connector serves."""
@@ -237,6 +238,11 @@ class Inbox(Connector, QueueChannel):
         many = done - known >= self.capacity // 4
         if many or (not self.entries and (reported.next, known) != (following, done)):
             self._report(later=not many)
+
+    def settle(self, until: float) -> None:
+        """Wait, until then at most, while the last events are processed, so that `progress` acknowledges them."""
+        while self._done < self._next and not self.entries and time.monotonic() < until:
+            time.sleep(0.001)
 
     def _deliver_packet(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
         self._over = self._over or isinstance(packet.payload, EndOfStream)

@@ -119,7 +119,7 @@ class Wire(Protocol):
     can be called from any thread. Both attaching methods return the function that detaches.
 
     The wire calls `Outbox.frames` and `Inbox.progress` in its sender thread (`frames` also in the thread that calls
-    `send_now`), and their other methods in the receiver thread of the peer.
+    `send_now`), `Inbox.settle` in the one that closes it, and their other methods in the receiver thread of the peer.
     """
 
     def send_from(self, key: str, epoch: int, sender: Outbox) -> Callable[[], None]:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from exop.errors import CheckpointError, NotStorable, StoredStateError
 from exop.model.items import Window
 from exop.model.slets.stored_memento import dump_memento, load_memento
-from exop.model.values.depth import AROUND, DEPTH
+from exop.model.values.depth import AROUND, DEPTH, read_toml
 from exop.model.values.encoding import decode, encode
 from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.channels.queue import Buffered
@@ -178,6 +178,15 @@ def engine_positions(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
     """Return the positions of engines in a snapshot, by node."""
     nodes = {name: _read(stored) for (kind, name), stored in snapshot.parts.items() if kind == "node"}
     return {name: held["tie"] for name, held in nodes.items() if "tie" in held}
+
+
+def unacknowledged(snapshot: Snapshot) -> Iterator[str]:
+    """Yield how many events each outbox holds for its peer."""
+    for name, spec in read_toml(snapshot.topology).get("channels", {}).items():
+        if spec.get("kind") == "outbox" and (stored := snapshot.parts.get(("channel", name))) is not None:
+            held = _read(stored)
+            if count := sum(event[0] for event in held["events"]) + held.get("spilled", {}).get("events", 0):
+                yield f"{count} events of {name} that {spec['peer']} has not acknowledged"
 
 
 def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:

@@ -399,7 +399,7 @@ def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened
             if queue not in inserted:
                 yield f"insert a queue at {queue}: {reason}"
         yield from map("warning: {}".format, lacking(graph))
-        yield from sinks_that_refuse(plan.after)
+        yield from sinks_that_refuse(plan.after, plan.before)
         yield from _drained(plan, components, channels, kinds)
         late = plan.exchanged()[1]
         for step in plan.steps:

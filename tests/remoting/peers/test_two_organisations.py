@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from exop import Application, Platform
+from exop.cli import watch
+from exop.cli.report import Stopping
+from exop.cli.view import View
 from exop.errors import PeerRefused
+from exop.model.items import EndOfStream
 from exop.remoting.authority import create_authority, issue
+from exop.remoting.peers.data import DataConnection
+from exop.runtime.channels.inbox import Inbox
 from exop.stock.slets import WriteLines, count_up
 from tests.cli.shell import answer_of, exop
 from tests.rig import PATIENCE, eventually
@@ -72,11 +80,25 @@ def halves(folder: Path) -> tuple[Application, Application]:
     return sending, receiving
 
 
-def test_an_application_has_finished_when_its_peer_has_everything(tmp_path):
+def test_an_application_has_finished_when_its_peer_has_everything(tmp_path, monkeypatch):
     """Its source ends while the receiver is away, and its platform starts again: what the outbox holds is delivered.
 
-    The receiver leaves as soon as it has finished: its last acknowledgements leave before.
+    The receiver leaves as soon as it has finished, within the delivery of the last event: it acknowledges that before.
     """
+    leaves, finish, deliver = Event(), DataConnection.finish, Inbox._deliver_packet
+
+    def delivered(inbox, driver, packet, *, probe):
+        deliver(inbox, driver, packet, probe=probe)
+        if isinstance(packet.payload, EndOfStream):
+            assert leaves.wait(PATIENCE)
+
+    def finished(connection, ends, reason):
+        leaves.set()
+        connection._limits = replace(connection._limits, tick=PATIENCE)
+        finish(connection, ends, reason)
+
+    monkeypatch.setattr(Inbox, "_deliver_packet", delivered)
+    monkeypatch.setattr(DataConnection, "finish", finished)
     sending, receiving = halves(tmp_path)
     sending.durable(every=PATIENCE)
     options = {"name": "city", "control": False, "listen": "tcp://127.0.0.1:0", "state": tmp_path / "state"}
@@ -112,3 +134,29 @@ def test_what_is_not_delivered_is_named_when_it_is_dropped(tmp_path, capsys):
                 assert removed.stdout == f"tolls: removed; dropped: {left}\n"
                 assert dropped in removed.stderr
         assert control or dropped in capsys.readouterr().err
+    sending.durable(every=PATIENCE)
+    with Platform(name="city", control=False, listen="tcp://127.0.0.1:0", state=tmp_path / "state") as city:
+        city.apply(sending.build())
+        eventually(lambda: city.status("tolls")["state"] == "delivering")
+    forgotten = "tolls: forgotten; dropped: 11 events of reports that bank has not acknowledged\n"
+    assert answer_of("remove", "tolls", "--state", tmp_path / "state") == forgotten
+
+
+def test_a_run_names_the_outbox_for_whose_delivery_it_waits(tmp_path, capsys, monkeypatch):
+    """Its sources have ended, and nobody has asked it to stop: it is told once; then two signals stop it."""
+    monkeypatch.setattr(watch, "SLOW", 0.0)
+    told, stopping = list[str](), Stopping()
+
+    class Reader(View):
+        every = 0.0
+
+        def show(self, status):
+            told.append(capsys.readouterr().err)
+            stopping.count = 2 if "".join(told).count("waiting for") and not told[-1] else 0
+
+    with Platform(name="city", control=False, listen="tcp://127.0.0.1:0") as city:
+        city.apply(halves(tmp_path)[0].build())
+        run = watch.Watch(city, "tolls", Reader(), stopping, "stop", 0.0)
+        assert run.until_the_end()["outcome"] == "stopped"
+    waits = "waiting for tolls.reports (11 events that its peer has not acknowledged)"
+    assert "".join(told).splitlines() == [f"{waits}: nothing has left for 0 s; Ctrl-C twice stops at once"]
