@@ -63,7 +63,7 @@ class ThreadDriver(Driver):
         raise NotImplementedError
 
     def _come_back(self) -> None:
-        name, arguments = f"exop {self.name} (back)", (lambda: None, self._thread)
+        name, arguments = f"exop {self.name} (back)", (self._pass_on, self._thread)
         thread = threading.Thread(target=self._main, args=arguments, name=name, daemon=True)
         thread.start()
         self._thread, self.left = thread, False
@@ -87,13 +87,17 @@ class ThreadDriver(Driver):
             try:
                 run()
                 while not self.end_thread():
-                    self.busy = True
-                    self.stand_by()
+                    self._pass_on()
             except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
                 self.busy = True
                 self.unwound(error)
             else:
                 return
+
+    def _pass_on(self) -> None:
+        """Pass the safe point: only behind it no change takes the items in flight out of their inlets for a moment."""
+        self.busy = True
+        self.stand_by()
 
     def crashed(self, error: BaseException) -> NoReturn:
         """Stop at once, without ending the stream."""
