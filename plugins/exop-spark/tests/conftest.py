@@ -10,6 +10,7 @@ import pytest
 from exop_spark.session.engine import Lease, lease
 
 from exop import OutputPort, Punctuation
+from exop.engine import following
 
 
 @dataclass
@@ -74,6 +75,13 @@ def out() -> Noted:
 def noted() -> type[Noted]:
     """To make several such ports."""
     return Noted
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a successor take long to come where its predecessor is, as it does on a busy machine."""
+    for limit in ("_SENDING", "_PATIENCE"):
+        monkeypatch.setattr(following, limit, 240.0)
 
 
 @pytest.fixture(scope="session")
