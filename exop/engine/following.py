@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from exop.engine.feed import Feed
     from exop.engine.pull_slet import PullSlet
 
-#: Seconds within which a predecessor has to come to the end of a batch.
-_BRIEF = 1.0
+#: Seconds for which a predecessor may send the results of a batch: as long as a change waits for drivers.
+_SENDING = 10.0
 #: Seconds for each step of the successor towards its predecessor.
 _PATIENCE = 30.0
-#: Seconds without a batch after which a predecessor is taken for idle: at first, and while they come near.
+#: Seconds without a batch after which a predecessor that polls is taken for idle: at first, and while they come near.
 _IDLE, _QUIET = 0.3, 2.0
 
 
@@ -123,7 +123,7 @@ class Following:
         Return the number of the last batch before, or `None` if the predecessor cannot send its results.
         """
         leader = self._predecessor
-        if not leader._sending.acquire(timeout=_BRIEF):  # what is behind it takes nothing
+        if not leader._sending.acquire(timeout=_SENDING):  # what is behind it takes nothing
             return None
         try:
             known = leader._progress.batch
@@ -241,8 +241,10 @@ class Following:
         until = time.monotonic() + _PATIENCE
         while not (self._done or ready()) and (left := until - time.monotonic()) > 0:
             self._lock.wait_for(lambda: self._done or ready() or self._rests, left)
-            if self._rests and not self._lock.wait_for(lambda: self._done or ready() or not self._rests, _QUIET):
-                return
+            if self._rests:
+                self._lock.wait_for(lambda: self._done or ready() or not self._rests, _QUIET)
+                if self._rests and self._predecessor._trigger.polls:  # it does not compute or commit a batch either
+                    return
 
     def _add(self, step: Step) -> None:
         """Add a step, unless it was added when it was planned."""

@@ -28,6 +28,7 @@ class BatchTrigger:
         boundary: A punctuation that reaches the next multiple of this stream time begins a batch at once.
         enough: The number of waiting rows of one input that begins a batch at once.
         max_rows: The maximum number of rows of one input in a batch.
+        polls: The engine waits for the next batch.
         poll_again: The next poll returns at once, also without rows: after each poll, engines check whether the
             watermark has moved, and close windows. Set with the lock held.
     """
@@ -43,7 +44,7 @@ class BatchTrigger:
         self._last_start, self.began = float("-inf"), float("inf")
         self.poll_again = False
         self._released: dict[object, bool] = {}
-        self._paused = self._polls = False
+        self._paused = self.polls = False
 
     def crosses(self, before: float | None, after: float) -> bool:
         """Return whether there is a boundary after the time *before*, up to the time *after*."""
@@ -66,7 +67,7 @@ class BatchTrigger:
         """Let no batch begin; return when the batch in progress is committed, and the engine polls for the next one."""
         with self.lock:
             self._paused = True
-            self.lock.wait_for(lambda: self._polls or any(feed.retired for feed in self.feeds))
+            self.lock.wait_for(lambda: self.polls or any(feed.retired for feed in self.feeds))
 
     def resume(self) -> None:
         """Let batches begin again, and polls wait, as before `pause` and `release`, which may be in progress."""
@@ -88,13 +89,13 @@ class BatchTrigger:
         if feed is not self.leader:
             return
         deadline = self._clock() + timeout
-        self._polls, self.began = True, float("inf")
+        self.polls, self.began = True, float("inf")
         self.lock.notify_all()
         while not self._released and (self._paused or not (self.poll_again or self._due())):
             if (now := self._clock()) >= deadline and not self._paused:
                 break
             self.lock.wait(None if self._paused else min(deadline, self._next_start()) - now)
-        self.poll_again = self._polls = False
+        self.poll_again = self.polls = False
         self.began = self._clock()
         if self._has_rows():
             self._last_start = self.began

@@ -34,7 +34,7 @@ T = TypeVar("T")
 Calls: TypeAlias = Callable[[PortSpec | None], Callable[..., Any]]
 
 #: The seconds to wait for a slet with a driver of its own.
-PATIENCE: Final = 30.0
+PATIENCE: Final = 120.0
 
 
 class CollectingOutput(OutputPort[Any]):

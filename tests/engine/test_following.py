@@ -530,15 +530,25 @@ def test_a_successor_that_may_have_kept_late_rows_does_not_take_over(monkeypatch
     assert found.come_near() is not merges
 
 
-def test_a_predecessor_that_has_nothing_left_to_compute_is_not_waited_for(monkeypatch):
-    """The first batch of the successor was the last one of the predecessor: no second one begins in both."""
+@pytest.mark.parametrize("looks", [1, 3])
+def test_a_predecessor_is_waited_for_until_it_has_nothing_left_to_compute(monkeypatch, looks):
+    """The first batch of the successor was the last one of the predecessor, which may have computed for long."""
+
+    class Trigger:
+        looked = 0
+
+        @property
+        def polls(self) -> bool:
+            self.looked += 1
+            return self.looked == looks
+
     monkeypatch.setattr(following, "_PATIENCE", 3600)
     monkeypatch.setattr(following, "_QUIET", 0.01)
     old, feeds, found = beside("a")
     feeds["a"].push(rows(5))
     feeds["a"].latest(0, None, 0)
     feeds["a"].put_out()
-    old._progress, found._is_near = QueryProgress(4), True
+    old._progress, old._trigger, found._is_near = QueryProgress(4), Trigger(), True
     found.note(4, 1.0)
     assert found.next("a", 0, 0) == 5
     found.put_out(4, 1.0)
@@ -556,7 +566,7 @@ def test_a_predecessor_that_has_nothing_left_to_compute_is_not_waited_for(monkey
             eventually(wait.done)
         finally:
             found.end()
-        assert (poll.result(), wait.result()) == (None, 1)
+        assert (poll.result(), wait.result(), old._trigger.looked) == (None, 1, looks)
 
 
 def test_rows_are_kept_until_the_successor_has_committed_them():

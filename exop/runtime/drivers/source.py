@@ -65,7 +65,8 @@ class ThreadDriver(Driver):
         raise NotImplementedError
 
     def _come_back(self) -> None:
-        name, arguments = f"exop {self.name} (back)", (lambda: None, self._thread)
+        # It begins at the safe point: during a change, its items may be out of their inlets for a moment.
+        name, arguments = f"exop {self.name} (back)", (self.stand_by, self._thread)
         thread = threading.Thread(target=self._main, args=arguments, name=name, daemon=True)
         thread.start()
         self._thread, self.left = thread, False

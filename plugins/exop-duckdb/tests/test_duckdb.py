@@ -16,6 +16,7 @@ from exop.model.slets.slet import spec_of
 from exop.testing import feed
 from exop.testing import open as open_slet
 from exop.testing.engine_suite import EngineSuite
+from tests.rig import PATIENCE
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1::BIGINT UNION ALL SELECT x + 1 FROM n) SELECT max(x) AS number FROM n"
 READINGS = {"columns": "time bigint, sensor int, value double", "event_time": "time s"}
@@ -349,8 +350,9 @@ def test_one_query_text_has_the_same_results_on_spark_and_here():
     assert len(results[0]) == 3
 
 
-def test_a_query_runs_in_a_process_of_its_own():
+def test_a_query_runs_in_a_process_of_its_own(monkeypatch):
     """With the same results and errors; one that does not return is interrupted there."""
+    monkeypatch.setattr("exop.engine.isolated.GRACE", PATIENCE)
     isolated = {"columns": "number bigint", "out_columns": "number bigint", "isolation": "process"}
     batch = pa.RecordBatch.from_pydict({"number": [3, 1]})
     with open_slet(DuckDbSql, query="SELECT number + 1 AS number FROM rows ORDER BY 1", **isolated) as slet:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from exop_spark.execution import run
 from exop_spark.session.engine import Lease, lease
 
 from exop import OutputPort, Punctuation
+from exop.engine import following
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Noted(OutputPort[Any]):
         """All rows that left."""
         return [tuple(row.values()) for batch in self.batches for row in batch.to_pylist()]
 
-    def wait_for(self, condition: Any, timeout: float = 120.0) -> None:
+    def wait_for(self, condition: Any, timeout: float = 240.0) -> None:
         """Wait until *condition()* holds, or something failed."""
         with self._changed:
             assert self._changed.wait_for(lambda: condition() or self.error is not None, timeout), self.items
@@ -74,6 +76,13 @@ def out() -> Noted:
 def noted() -> type[Noted]:
     """To make several such ports."""
     return Noted
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a successor take long to come where its predecessor is, as it does on a busy machine."""
+    for module, limit in ((following, "_SENDING"), (following, "_PATIENCE"), (run, "_PATIENCE")):
+        monkeypatch.setattr(module, limit, 240.0)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from exop.runtime.dataflow.entry import Entry, InFlight, Unwind
+from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers import base
 from exop.runtime.drivers.base import Driver, Halted, acting_as, current_driver
 from tests.rig import PATIENCE, Gate, eventually, rests, threads_leave
@@ -384,6 +385,28 @@ def test_a_driver_that_is_prompted_while_it_leaves_comes_back_behind_its_former_
     finished(driver)
     assert found == [(False, False)]
     assert driver.left
+
+
+def test_a_driver_that_comes_back_amid_a_change_does_not_leave_while_its_items_are_put_in_order(monkeypatch):
+    """For a moment, nothing waits for it: its thread is at the safe point meanwhile, and passes the items on."""
+    driver, log, gate, inlet = Runs(lambda _: None), Log(), Gate(), Inlets._inlet
+    driver.on_caught_up = gate.pass_through
+    driver.inlets.runner = lambda _: driver
+    driver.start()
+    gate.somebody_waits()  # the former thread, which the next one follows
+    driver.close()
+    driver.inlets.post([InFlight(log.entry, "push", 1)])
+
+    def put_back(*place):
+        gate.open()
+        eventually(lambda: driver.parked or driver.left)
+        return inlet(*place)
+
+    monkeypatch.setattr(Inlets, "_inlet", put_back)
+    driver.inlets.put_in_order(lambda _: 0.0, driver)
+    driver.open()
+    finished(driver)
+    assert log.seen == [1]
 
 
 @pytest.mark.parametrize("stays", [False, True])

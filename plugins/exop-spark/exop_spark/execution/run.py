@@ -43,7 +43,7 @@ NOTE: Final = "checkpoint"
 #: How often a query is analysed, when a Python process of Spark's does not start in time.
 _ATTEMPTS: Final = 6
 #: Seconds to wait for the commit of a micro-batch that was put out, and between two looks.
-_PATIENCE, _GLANCE = 5.0, 0.01
+_PATIENCE, _GLANCE = 30.0, 0.01
 #: A semicolon at the end of a SQL text, and the comments behind it.
 _END: Final = re.compile(r";(\s|--[^\n]*|/\*.*?\*/)*\Z", re.DOTALL)
 #: The conditions of a checkpoint that Spark cannot read; mostly, it names none.

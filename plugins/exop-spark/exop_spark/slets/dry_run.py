@@ -13,7 +13,7 @@ import pyarrow as pa
 from exop.engine.feed import Feed, Part
 from exop.engine.trigger import BatchTrigger
 
-from ..errors import QueryFailed, StateRefused
+from ..errors import QueryFailed, SparkError, StateRefused
 from ..execution.run import FOLDER, Run
 from ..feed.native import NativeFeed
 from ..plan import Plan
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .slet import SparkSlet
 
 #: Longest wait for the micro-batch, in seconds.
-_PATIENCE: Final = 60.0
+_PATIENCE: Final = 120.0
 _POLL: Final = 0.1
 
 
@@ -40,6 +40,7 @@ def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
     Raises:
         QueryRefused: Spark refuses the query of *successor*.
         StateRefused: Spark refuses to go on with this state.
+        SparkError: Spark has not answered in time.
     """
     run = predecessor.engine
     if not isinstance(run, Run) or run.directory is None or not run.active:
@@ -82,7 +83,8 @@ def _attempt(plan: Plan, master: str, place: Any, tie: Tie) -> None:
         while not any(feed.committed.wait(_POLL) for feed in feeds.values()):
             trial.check()
             if time.monotonic() > deadline:
-                raise QueryFailed(**plan.facts(), condition="", detail=f"no batch within {_PATIENCE:.0f} s")
+                problem = f"{plan.name}: Spark has not tried it on a copy of the state within {_PATIENCE:.0f} s"
+                raise SparkError(f"{problem}; try again when Spark is less busy, or set dry_run=False")
     finally:
         for feed in trigger.feeds:
             feed.retire()

@@ -13,6 +13,7 @@ from exop_kafka import MockCluster
 from exop_spark import EventTime, Input, Receipt, query
 
 from exop import Application, Memento, Platform, Punctuation, hookimpl, slet
+from exop.engine import following
 from exop.engine.following import Following
 from exop.errors import MementoError
 from exop.hooks import Plugins
@@ -160,10 +161,12 @@ class Offered:
 
 
 @pytest.mark.edges
+@pytest.mark.usefixtures("unhurried")
 def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, tmp_path, monkeypatch):
     """One with state and two inputs by another one, which has caught up; one by a slet that gets what is left."""
     followed, take_over = [], Following.take_over
     monkeypatch.setattr(Following, "take_over", lambda self: followed.append(take_over(self)) or followed[-1])
+    monkeypatch.setattr(following, "_QUIET", 240.0)  # more rows come, but first a checkpoint
     World.limit, World.over = 2, False
     app, plugins = Application("growing"), Plugins()
     app.durable(every=0.2)

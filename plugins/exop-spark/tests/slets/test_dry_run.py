@@ -1,9 +1,11 @@
 """A query that is tried on a copy of a state, without Spark."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from exop_spark.errors import QueryFailed, SparkError
 from exop_spark.execution.run import Run
 from exop_spark.plan import Plan
 from exop_spark.slets import dry_run as module
@@ -32,3 +34,13 @@ def test_the_copy_of_a_state_on_disk_is_on_disk(tmp_path, monkeypatch, durable):
     assert "as of micro-batch 3" in module.dry_run(old, new)
     assert [disk in places[0].parents, places == [memory]] == [durable, not durable]
     assert not places[0].exists()
+
+
+def test_a_spark_that_is_too_busy_does_not_count_as_one_that_refuses_the_state(monkeypatch):
+    """The plan names the cures."""
+    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    monkeypatch.setattr(module, "Run", Mock())
+    monkeypatch.setattr(module, "lease", Mock())
+    with pytest.raises(SparkError, match=r"within 0 s; try again when Spark is less busy, or set dry_run=") as found:
+        module._attempt(Plan("sums", "SELECT 1", {}, pa.schema([])), "local", None, Mock())
+    assert not isinstance(found.value, QueryFailed)

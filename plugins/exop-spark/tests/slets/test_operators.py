@@ -137,7 +137,7 @@ def test_an_operator_is_replaced_while_the_windows_are_open():
             platform.apply(mesh.at(platform.mesh("a").revision) if running else mesh, timeout=240)
             assert [name for name in pipeline.nodes() if name not in platform.deployment("a").components] == []
             LIMIT[0] = limit
-            eventually(lambda: len(SEEN) == LIMIT[0] // 10 - 1)  # that of the first seconds is too small
+            eventually(lambda: len(SEEN) == LIMIT[0] // 10 - 1, seconds=240)  # that of the first seconds is too small
         OVER.set()
         assert platform.wait("a", 240)
     wanted: dict[int, int] = {}

@@ -145,6 +145,7 @@ def test_by_a_native_twin_and_back_while_the_stream_runs():
 
 
 @pytest.mark.edges
+@pytest.mark.usefixtures("unhurried")
 def test_windows_go_on_in_a_query_with_another_setting_and_another_text(monkeypatch):
     """The successor has caught up beside the query, idle and under load, with a copy of its checkpoint; it is warm."""
     followed, warmed, take_over = [], [], Following.take_over
