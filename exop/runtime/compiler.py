@@ -11,6 +11,7 @@ from exop.errors import ComponentFailed, WiringError
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, PortSpec
 from exop.model.slets.relay import RELAY
+from exop.runtime.channels.base import RETRACTED
 from exop.runtime.channels.wire import Undecoded
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import are_references, to_columns, to_items, weight
@@ -225,6 +226,10 @@ def _with_control(component: Component, port: PortSpec, push: Push, late: Late, 
             push(mark)
 
     def pass_on(mark: Punctuation | EndOfStream) -> None:
+        if mark == RETRACTED and component.node.slet == RELAY:
+            merge.open_anew(name)
+            merge.retract()
+            component.forward(mark)
         for one in merge.on(name, mark):
             if isinstance(one, EndOfStream):
                 _end(component)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from exop.errors import PlanError
 from exop.hosts.moves.ahead import Ahead, free
 from exop.hosts.moves.transfer import Rest, Transfer
-from exop.model.items import EndOfStream
+from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import node_at
 from exop.model.slets.relay import RELAY
@@ -63,7 +63,7 @@ class Handing:
     def __post_init__(self) -> None:
         change, transfer = self.change, self.transfer
         change.departing, change.arriving = transfer.departing, transfer.arriving
-        change.leaves = transfer.leaves
+        change.leaves, change.retracted = transfer.leaves, transfer.retracted
         rests = {rest.inbox for rest in transfer.rests if rest.target == self.host}
         change.handed_over = {*transfer.received, *rests}
         mesh = change.plan.after
@@ -304,7 +304,8 @@ class Handing:
     def _delivered(self, rest: Rest, work: list[Work]) -> dict[str, list[Work]]:
         """Return the events of a connector by the endpoints at which they go on; a group shares out what it gets."""
         if rest.channel is not None:
-            return {f"channel {rest.channel}": work}
+            of_all = Punctuation if rest.partial else ()
+            return {f"channel {rest.channel}": [one for one in work if not isinstance(one[1], of_all)]}
         components, channels = self.change.deployment.components, self.change.deployment.channels
         nodes = self.change.plan.after.nodes.values()
         found: dict[str, list[Work]] = {}

@@ -29,6 +29,7 @@ class Rest:
     Attributes:
         source, target: The hosts of the `outbox` and of the `inbox`.
         ports: The ports that get the events, if no `channel` does.
+        partial: Whether items come to the channel by another way, too, so that the punctuations are not those of all.
     """
 
     source: str
@@ -37,6 +38,7 @@ class Rest:
     inbox: str
     ports: tuple[str, ...] = ()
     channel: str | None = None
+    partial: bool = False
 
 
 @dataclass
@@ -52,6 +54,8 @@ class Transfer:
         received: The inboxes whose progress is handed over, each with the hosts that get it.
         rests: The events that this host delivers.
         continued: The ports, also of relays, whose consumers had the stream of the channel before, by another way.
+        retracted: The channels here to which the output of a node now comes by a connector that others use already:
+            the punctuations of its relay here, or, for its outbox, all, did not hold for the items of that node.
         wave: A host is cut after those from which it takes over.
     """
 
@@ -63,6 +67,7 @@ class Transfer:
     received: dict[str, list[str]] = field(default_factory=dict)
     rests: list[Rest] = field(default_factory=list)
     continued: list[str] = field(default_factory=list, compare=False)
+    retracted: dict[str, list[str]] = field(default_factory=dict, compare=False)
     wave: int = 0
 
     def leaves(self, endpoint: str) -> bool:
@@ -149,6 +154,10 @@ class Moves:
             # Those that are connected to the channel before and after, on any host.
             stay = set.intersection(*({f"{node.name}.{port}" for node, port in one} for one in ends))
             left, joined = stay & (there.keys() - now.keys()), stay & (now.keys() - there.keys())
+            if connector.inward and joined:
+                self.hosts[connector.source].retracted[connector.outbox] = []
+                relays = self.hosts[connector.target].retracted.setdefault(connector.channel, [])
+                relays.append(f"{connector.relay[0]}.out")
             if not (left if connector.inward else joined):
                 self._redirect(connector, left)
                 return
@@ -184,7 +193,8 @@ class Moves:
 
     def _deliver(self, connector: Connector, host: str, ports: Iterable[str] = (), channel: str | None = None) -> None:
         source, target = connector.source, connector.target
-        rest = Rest(source, target, connector.outbox, connector.inbox, tuple(ports), channel)
+        ways = {self.before.of(node) for node, _ in self.before.mesh.producers(connector.channel)}
+        rest = Rest(source, target, connector.outbox, connector.inbox, tuple(ports), channel, len(ways) > 1)
         self.hosts[host].rests.append(rest)
         if host != source:
             self.hosts[source].sent.setdefault(connector.outbox, []).append(host)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 clock: Callable[[], float] = time.monotonic
 #: A time before every punctuation.
 LOWEST = float("-inf")
+#: Says that the punctuations of an outbox up to it did not hold for the stream of a producer that has come to it.
+RETRACTED: Final = Punctuation(LOWEST)
 #: Seconds between two attempts to write to a full disk.
 AGAIN = 1.0
 #: A pull removes the next items, or reads the content.
@@ -292,7 +294,18 @@ class ControlMerge:
     `done`: the end of all was sent.
     """
 
-    __slots__ = ("_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times", "done")
+    __slots__ = (
+        "_ended",
+        "_expected",
+        "_lock",
+        "_outbox",
+        "_quiet",
+        "_relaying",
+        "_sent",
+        "_times",
+        "_unheard",
+        "done",
+    )
 
     def __init__(self) -> None:
         #: For each producer, the moment at which its time increased, and its allowance; empty without allowances.
@@ -301,6 +314,7 @@ class ControlMerge:
         self._expected: set[str] = set()
         self._times: dict[str, float] = {}
         self._ended: set[str] = set()
+        self._unheard: set[str] = set()
         self._sent = LOWEST
         self.done = False
         self._relaying = False
@@ -344,6 +358,18 @@ class ControlMerge:
             self._ended.discard(producer)
             self._times.pop(producer, None)
             self._quiet.pop(producer, None)
+            self._unheard.discard(producer)
+
+    def retract(self, producers: Iterable[str] = ()) -> None:
+        """Disregard the punctuations of *producers* until they send `RETRACTED`; without any, permit earlier ones.
+
+        Where another stream joins that of a producer, its punctuations did not hold for the items of the other one.
+        """
+        with self._lock:
+            for producer in (many := [*producers]):
+                self.open_anew(producer)
+            self._unheard.update(many)
+            self._sent = self._sent if many else LOWEST
 
     def take_back_end(self, producer: str) -> None:
         """Expect the end of *producer* again, which the replaced slet has received but not passed on."""
@@ -356,6 +382,8 @@ class ControlMerge:
         with self._lock:
             if isinstance(mark, EndOfStream):
                 self._ended.add(producer)
+            elif producer in self._unheard:
+                self._unheard -= {producer} if mark == RETRACTED else set()
             else:
                 if mark.idle is not None or self._quiet:
                     self._note(producer, mark)
@@ -405,6 +433,7 @@ class ControlMerge:
                 "done": self.done,
                 "outbox": list(self._outbox),
                 "idle": {name: allowed for name, (_, allowed) in self._quiet.items()} or None,
+                "unheard": sorted(self._unheard),
             }
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -413,6 +442,7 @@ class ControlMerge:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self.done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
+            self._unheard = set(held.get("unheard", ()))
             self._quiet = {name: (clock(), allowed) for name, allowed in (held["idle"] or {}).items()}
 
     def _note(self, producer: str, mark: Punctuation) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.values.classes import renewed_packages
-from exop.runtime.channels.base import Channel
+from exop.runtime.channels.base import RETRACTED, Channel
 from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import Call, InFlight, Method, placeholder
@@ -84,6 +84,7 @@ class Change:
             first step.
         continued: The ports whose stream goes on, even if they, or their channels, come from other hosts.
         coming: The channels to which items come from other hosts, or whose producers do.
+        retracted: As in `Transfer`.
         before_cut: Called when the drivers are parked, before anything is changed.
         parks_all: Whether the cut parks all drivers of the application; set before the first step.
         removed: The channels that it removes, from the cut on.
@@ -102,6 +103,7 @@ class Change:
     handed_over: Collection[str] = ()
     continued: Collection[str] = ()
     coming: Collection[str] = ()
+    retracted: Mapping[str, Collection[str]] = field(default_factory=dict)
     before_cut: list[Callable[[], object]] = field(default_factory=list)
     parks_all: bool = False
     removed: dict[str, Channel] = field(default_factory=dict)
@@ -329,8 +331,11 @@ class Change:
         """The items to post that have come from other hosts: those at outputs are later than those of connectors."""
         arrived = [(one, self.successors.made[node]) for node, one in self._arrivals.items()]
         taken, sent = ([one.work(component, side) for one, component in arrived] for side in ("inputs", "outputs"))
-        work = chain(*taken, self._landed, *sent)
-        return with_ends(self.deployment, self.wiring.current(self.deployment).graph, self.coming, work)
+        graph = self.wiring.current(self.deployment).graph
+        outboxes = (name for name, relays in self.retracted.items() if not relays)
+        joined = (one for one in outboxes if not all(edge.component.has_ended for edge in graph.producers[one]))
+        marks = [InFlight(placeholder(f"channel {name}"), "control", RETRACTED) for name in joined]
+        return with_ends(self.deployment, graph, self.coming, chain(*taken, self._landed, marks, *sent))
 
     def in_flight(self) -> list[tuple[str, Method, Any]]:
         """Return the items that will wait at endpoints after the commit, as a checkpoint stores them; after the cut.
@@ -390,6 +395,10 @@ class Change:
         left = {spec.name for spec in gone} - deployment.channels.keys()
         left |= turned(self.plan.before, self.plan.after, self.plan.changes)
         deployment.merges = {name: one for name, one in deployment.merges.items() if name not in left}
+        for name in deployment.merges.keys() & self.retracted:
+            merge = deployment.merges[name]
+            undo.append(partial(merge.restore, merge.capture()))
+            merge.retract(self.retracted[name])
         deployment.trace(self.plan.after, self.plan.changes, self.arriving)
 
     def _alter(self, component: Component, steps: list[Step]) -> None:

@@ -433,13 +433,12 @@ def with_ends(
 ) -> list[InFlight]:
     """Return *work*, which comes from other hosts, with the ends of streams behind it that are connected anew here.
 
-    A control item among the events of one connector is that of its producers alone, and may be older than other events.
-    So an end is left out where a channel in *coming* has producers here, and a punctuation where it has several: those
-    that have ended send their end again, behind all that comes; also into an outbox that has had no event yet.
+    An end among the events of one connector is that of its producers alone, and may be older than other events. So it
+    is left out where a channel in *coming* has producers here: those that have ended send their end again, behind all
+    that comes; also into an outbox that has had no event yet.
     """
-    counts = {f"channel {name}": len(graph.producers.get(name, ())) for name in coming}
-    partial = {name: CONTROL if count > 1 else EndOfStream for name, count in counts.items() if count}
-    found = [one for one in work if not isinstance(one.payload, partial.get(one.entry.endpoint, ()))]
+    again = {f"channel {name}" for name in coming if graph.producers.get(name)}
+    found = [one for one in work if not (isinstance(one.payload, EndOfStream) and one.entry.endpoint in again)]
     for name, channel in graph.channels.items():
         anew = name in coming or (isinstance(channel, Outbox) and not channel.cursor and not channel.depth)
         if anew and _end_is_due(deployment, graph, name, found):
