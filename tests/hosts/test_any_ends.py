@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from exop import Application, EndOfStream, InputPort, Slet, input_port, slet
+from exop import Application, EndOfStream, InputPort, Punctuation, Slet, input_port, slet
 from exop.errors import PlanError
 from exop.hosts.fragment_change import FragmentChange
 from exop.hosts.moves import handing
@@ -40,15 +40,17 @@ REFUSED = ("the stream has ended at", "would come behind the end", "would be los
 
 
 @slet
-def upto(position: Position, *, to: int = 100, tag: int = 0) -> Iterator[int]:
-    """Emit 1, 2, 3, … up to *to*, each with a tag as its last digit."""
+def upto(position: Position, *, to: int = 100, tag: int = 0) -> Iterator[int | Punctuation]:
+    """Emit 1, 2, 3, … up to *to*, each with a tag as its last digit, and a punctuation behind each."""
     while position.number < to:
         position.number += 1
         yield position.number * 10 + tag
+        yield Punctuation(position.number)
 
 
-def slets(bad: list[bool], seen: list[Any]) -> tuple[Any, ...]:
+def slets(bad: list[bool], seen: list[Any], late: list[Any]) -> tuple[Any, ...]:
     """A slet that fails as long as something is bad, as one that is fed and one that pulls; and what follows it."""
+    reached = [0.0]
 
     def checked(x: int) -> int:
         if bad and x // 10 == STOP:
@@ -66,8 +68,12 @@ def slets(bad: list[bool], seen: list[Any]) -> tuple[Any, ...]:
 
     class Tells(Slet, name="tells"):
         @input_port
-        def x(self, x: int | EndOfStream) -> None:
-            """Note items and the end in the order in which they come."""
+        def x(self, x: int | Punctuation | EndOfStream) -> None:
+            """Note items and the end in the order in which they come, and which are behind a later punctuation."""
+            if isinstance(x, Punctuation):
+                reached.append(x.time)
+                return
+            late.extend([x] if isinstance(x, int) and x // 10 <= max(reached) else [])
             seen.append(x)
 
     return pushed, pulled, Tells
@@ -78,9 +84,9 @@ class Ends:
 
     def __init__(self, seed: int) -> None:
         self.chance = chance = random.Random(seed)
-        self.bad, self.seen, self.history = [True], list[Any](), list[str]()
+        self.bad, self.seen, self.late, self.history = [True], list[Any](), list[Any](), list[str]()
         self.sources, self.to = chance.choice((1, 1, 2)), chance.choice((7, 30, 100, 200))
-        self.slets = slets(self.bad, self.seen)
+        self.slets = slets(self.bad, self.seen, self.late)
 
     def channel(self, app: Application, name: str, *, durable: bool) -> Any:
         """A channel of any kind and size; the log of a durable application does not move."""
@@ -144,7 +150,7 @@ class Ends:
         for tag in range(self.sources):
             mine = [one for one in items if not isinstance(one, EndOfStream) and one % 10 == tag]
             assert mine == [number * 10 + tag for number in range(1, self.to + 1)]
-        assert len(items) == self.sources * self.to
+        assert (len(items), self.late) == (self.sources * self.to, [])
 
 
 #: Seconds for the end; planted mistakes are noticed earlier.
