@@ -191,6 +191,8 @@ def unload(namespace: Namespace) -> None:
         _loaded.pop(namespace.name, None)
         named.imported.pop(namespace.name, None)
         for name in [one for one in list(sys.modules) if one == namespace.name or one.startswith(f"{namespace.name}.")]:
+            # First, since other platforms store values meanwhile.
+            named.note_unloaded(name, getattr(sys.modules[name], "__dict__", {}))
             del sys.modules[name]
         if (root := sys.modules.get(ROOT)) is not None:
             vars(root).pop(namespace.name.rpartition(".")[2], None)

@@ -20,6 +20,7 @@ from decimal import Decimal
 from functools import lru_cache
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, Final
+from weakref import WeakSet
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.items import Batch, EndOfStream, Punctuation
@@ -257,6 +258,11 @@ def _same(old: Collection[Any], new: Collection[Any]) -> bool:
 
 
 _names: Final[dict[Any, str]] = {}
+#: The classes of unloaded modules of bundles. Values of them may be left at another platform of the process, which
+#: runs no slet of the bundle; the next load of the same version makes other classes.
+_unloaded: Final[WeakSet[type]] = WeakSet()
+#: Seconds to wait for the import of a module by another thread.
+_IMPORTING: Final = 10.0
 #: Letters of the longest name that is looked up.
 _LONGEST: Final = 500
 
@@ -272,13 +278,7 @@ def name_of(kind: Any) -> str:
     found: Any = sys.modules.get(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)
-    if found is None and package_of(module) and _imported_meanwhile(module):
-        return name_of(kind)
-    # Values may be left at another platform of the process, which runs no slet of their bundle, when its modules are
-    # unloaded or loaded again, which makes other classes of the same names.
-    again = isinstance(found, type) and full_name(found) == full_name(kind)
-    left = again or (module not in sys.modules and "<locals>" not in qualified)
-    if found is not kind and not (left and package_of(module)):
+    if found is not kind and kind not in _unloaded:
         problem = f"{module} does not have it under the name {qualified}"
         raise NotStorable(value=qualified, problem=problem, cure="define it at the top of a module, under its own name")
     return _names.setdefault(kind, f"{module}:{qualified}")
@@ -304,8 +304,8 @@ def named(name: str) -> Any:
 
 
 def _imported_meanwhile(module: str) -> bool:
-    """Wait until another thread has imported a module; return whether one was doing that, and took less than 10 s."""
-    found, until, waited = sys.modules.get(module), time.monotonic() + 10.0, False
+    """Wait until another thread has imported a module; return whether one was doing that, and has done so in time."""
+    found, until, waited = sys.modules.get(module), time.monotonic() + _IMPORTING, False
     # From the dict: a module may compute its attributes.
     facts = vars(ModuleType)["__dict__"].__get__(found) if issubclass(type(found), ModuleType) else {}
     while getattr(facts.get("__spec__"), "_initializing", False):
@@ -314,6 +314,15 @@ def _imported_meanwhile(module: str) -> bool:
         waited = True
         time.sleep(0.005)
     return waited
+
+
+def note_unloaded(module: str, attributes: Mapping[str, Any], within: str = "") -> None:
+    """Keep the names of the classes of a module, and of those within them, although the module is unloaded."""
+    for name, kind in list(attributes.items()):
+        is_class = issubclass(type(kind), type) and type(kind).__hash__ is not None
+        if is_class and (kind.__module__, kind.__qualname__) == (module, within + name):
+            _unloaded.add(kind)
+            note_unloaded(module, vars(kind), f"{within}{name}.")
 
 
 def forget() -> None:
