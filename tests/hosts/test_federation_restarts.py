@@ -271,25 +271,6 @@ def test_the_home_returns_and_has_decided_otherwise(three: Hosts, commit: bool):
     three.end_with("check" if commit else "check_too", anew="bc")
 
 
-def test_a_move_was_resolved_otherwise(three: Hosts):
-    """An operator has committed it, and the home never did: the node runs where the home has it, and nowhere else."""
-    three.change_while("a", "Committed", after=False, edit=lambda mesh: mesh.move("check", to="c"))
-    for name in "bc":
-        three.all[name].resolve("app", commit=True)
-    eventually(partial(three.runs, "c", "check", "check"), "moved")
-    three.back("a")
-    home = three.all["a"]
-
-    def lost() -> list[str]:
-        hosts = home.status("app").get("hosts", {})
-        return sorted(name for name, one in hosts.items() if one["state"] == "fragment lost")
-
-    eventually(lambda: lost() == ["b", "c"], "found out")
-    assert home.accept_loss("app")[:2] == ["b", "c"]
-    three.end_with("check", anew="bc")
-    assert not three.runs("c", "check", "check")
-
-
 def test_the_first_deployment_was_resolved_otherwise(three: Hosts):
     """An operator has committed it, and the home never did: what runs is removed, and it can be deployed."""
     app = Application("more")
