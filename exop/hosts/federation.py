@@ -27,7 +27,7 @@ from exop.errors import (
     StateError,
     UnknownName,
 )
-from exop.hosts.fragment import Fragments, Known
+from exop.hosts.fragment import Fragments, Known, in_doubt, overruled
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
 from exop.hosts.home import Home, Spanning, Survivor, adoption, no_status
 from exop.hosts.protocol import messages
@@ -158,18 +158,14 @@ class Federation:
         if (found := self._home.spanning(application)) is None:
             more, doubt = self.here.led(application), self.in_doubt(application)
             if doubt is not None:
-                home = doubt.rpartition("@")[2]
-                problem = (
-                    f"{self.name} has agreed to the plan {doubt}, and waits until its home, {home}, tells the outcome; "
-                    f"if {home} does not return, look whether another host has made the change (`exop history "
-                    f"{application} --on HOST`): if so, `exop resolve {application} --commit --on {self.name}`, "
-                    f"otherwise --abort"
-                )
-                more |= {"state": "in doubt", "plan": doubt, "home": home, "problem": problem}
+                more |= {"state": "in doubt", "plan": doubt, "home": doubt.rpartition("@")[2]}
+                more |= {"problem": in_doubt(application, doubt, self.name)}
                 if application not in self._local.deployed:
                     return no_status(application) | more
             elif isinstance(lost := self.exchange.refusals.get((more.get("home", ""), application)), HomeLost):
                 more |= {"state": "home lost", "problem": str(lost)}
+            elif (known := self.here.known.get(application)) is not None and known.overruled:
+                more |= {"state": "fragment lost", "problem": overruled(application, self.name)}
             return here(application) | more
         return found.status(self._home.answers(found, application, here, "status"), self.name)
 
@@ -254,9 +250,12 @@ class Federation:
 
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trials of a change, on all hosts; return `False` if no trial is running."""
+        abandon = self._local.changes.shadows.abandon
         self.mesh(application)  # raises `UnknownName`
-        abandon = partial(self._local.changes.shadows.abandon, application, "it was given up")
-        return any(self._home.at_each_host("abandon_proof", application, abandon))
+        given_up = self._home.at_each_host(
+            "abandon_proof", application, lambda: abandon(application, "it was given up")
+        )
+        return any(given_up)
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of each fragment of a durable application."""

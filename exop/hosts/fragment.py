@@ -90,6 +90,25 @@ def led_elsewhere(application: str, host: str, home: str, other: str) -> str:
     return f"the home of {application} is {home!r}, not {other!r}; {cure}"
 
 
+def in_doubt(application: str, plan: str, host: str) -> str:
+    """Say that a host does not know the outcome of a plan, and what helps."""
+    home = plan.rpartition("@")[2]
+    return (
+        f"{host} has agreed to the plan {plan}, and waits until its home, {home}, tells the outcome; if {home} does "
+        f"not return, look whether another host has made the change (`exop history {application} --on HOST`): if so, "
+        f"`exop resolve {application} --commit --on {host}`, otherwise --abort"
+    )
+
+
+def overruled(application: str, host: str) -> str:
+    """Say that the home has decided otherwise than an operator on a host, and what helps."""
+    return (
+        f"the home of {application} has decided otherwise than `exop resolve` on {host}, and the part there does not "
+        f"fit; `exop accept {application}` at the home lets it begin anew, without its state; items on their way "
+        f"between hosts may be lost"
+    )
+
+
 @dataclass
 class Known:
     """The knowledge of a host about its fragment.
@@ -146,17 +165,10 @@ class Fragments:
         return self.running.get(application).mesh
 
     def led(self, application: str) -> dict[str, str]:
-        """Return the home of a fragment, if any; if it is not connected, or overrules it, also the problem and cure."""
+        """Return the home of a fragment, if any; while the home is not connected, also the problem, and what helps."""
         if (known := self.known.get(application)) is None:
             return {}
         home, link = known.home, self.links().get(known.home)
-        if known.overruled:
-            problem = (
-                f"the home of {application} has decided otherwise than `exop resolve` on {self.name}, and the part "
-                f"there does not fit; `exop accept {application}` at the home lets it begin anew, without its state; "
-                f"items on their way between hosts may be lost"
-            )
-            return {"home": home, "state": "fragment lost", "problem": problem}
         if home == self.name or (link is not None and link.connected):
             return {"home": home}
         why = "this platform is not linked with it" if link is None else link.reason

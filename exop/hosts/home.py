@@ -262,9 +262,10 @@ class Home:
         try:
             if host != self.name:
                 known = self._links()[host].call("fragment", application=application)
-                if known["home"] != self.name:
-                    return led_elsewhere(application, host, known["home"], self.name)
-                there = self._links()[host].call("status", application=application) if runs else {"state": ""}
+                if not runs:
+                    home = known["home"]
+                    return led_elsewhere(application, host, home, self.name) if home != self.name else ""
+                there = self._links()[host].call("status", application=application)
                 return str(there["problem"]) if there["state"] == "fragment lost" else ""
         except ExopError as problem:
             if runs and isinstance(problem, UnknownName) and problem.facts["kind"] == "fragment":
@@ -293,15 +294,11 @@ class Home:
             try:
                 if host == self.name:
                     answers[host] = here(application)
-                    continue
-                answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
-                home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
-                if home != self.name:
-                    told = (
-                        f"{home} has adopted {application}, and leads it; what still runs on {self.name} is not "
-                        f"connected with it: `exop remove {application} --on {self.name}` removes that, and that alone"
-                    )
-                    answers[host] = {"state": "adopted", "problem": told}
+                else:
+                    answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
+                    home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
+                    if home != self.name:
+                        answers[host] = {"state": "adopted", "problem": adopted(application, home, self.name)}
             except UnknownName:
                 answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
             except ExopError as problem:
@@ -419,6 +416,14 @@ class Home:
             except KeyboardInterrupt:
                 self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
         return outcome.result()
+
+
+def adopted(application: str, home: str, former: str) -> str:
+    """Say that another platform has become the home of an application, and what helps."""
+    return (
+        f"{home} has adopted {application}, and leads it; what still runs on {former} is not connected with it: "
+        f"`exop remove {application} --on {former}` removes that, and that alone"
+    )
 
 
 def no_status(application: str) -> dict[str, Any]:

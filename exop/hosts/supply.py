@@ -112,7 +112,9 @@ class Supply:
             rows = self.links()[host].call("list_bundles") if any("@" in slet for slet in slets) else ()
         except PeerUnreachable:
             return set()
-        others = {one["bundle"] for one in rows if one.get("digest") not in (None, self.digest(one["bundle"]))}
+        digests = {one["bundle"]: one.get("digest") for one in rows}
+        bundles = {slet.rpartition(":")[0] for slet in slets} & digests.keys()
+        others = {name for name in bundles if digests[name] not in (None, self.digest(name))}
         return {slet for slet in slets if slet not in there or slet.rpartition(":")[0] in others}
 
 
