@@ -281,7 +281,7 @@ class Federation:
         channels = self._local.get(application).mesh.channels.values()
         found = {one.settings["key"]: one.settings["epoch"] for one in channels if "epoch" in one.settings}
         epoch = self.exchange.of(application).member.epochs[application]
-        return Survivor(known.home, known.whole, epoch, found)
+        return Survivor(known.home, known.whole, epoch, found, known.overruled)
 
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
@@ -337,7 +337,7 @@ class Federation:
         name, known = type(message := decode_message(data)).__name__, self.here.known.get(application)
         found = self.homes.get(application)
         leads_it = found is not None and (found.hosts or found.leaving)
-        if isinstance(message, messages.Report) and not (message.gone or message.overruled or leads_it):
+        if isinstance(message, messages.Report) and not (message.gone or leads_it):
             raise HomeLost(home=self.name, application=application, host=peer)
         if not leads and isinstance(message, (messages.Propose, messages.Proceed, messages.Finish, messages.Remove)):
             raise PeerRefused(address=self.name, problem=f"{name} on {application} needs the role operate")
@@ -417,8 +417,6 @@ class Federation:
 
     def _heard(self, application: str, report: messages.Report) -> None:
         """Process the report of a host; the application has finished when all fragments have ended."""
-        if report.overruled:  # perhaps by the abort of its first plan
-            self.homes.setdefault(application, Spanning(Mesh(application)))
         if (found := self.homes.get(application)) is None:
             return
         with self._news:

@@ -104,8 +104,7 @@ def overruled(application: str, host: str) -> str:
     """Say that the home has decided otherwise than an operator on a host, and what helps."""
     return (
         f"the home of {application} has decided otherwise than `exop resolve` on {host}, and the part there does not "
-        f"fit; `exop accept {application}` at the home lets it begin anew, without its state; items on their way "
-        f"between hosts may be lost"
+        f"fit; `exop accept {application}` at the home makes it fit; items on their way between hosts may be lost"
     )
 
 
@@ -119,7 +118,7 @@ class Known:
         plan: The last plan that was committed here.
         whole: The whole mesh after that plan as a topology file, with its revision: for another home, if this one dies.
         applied: The updates at a point in the stream that took effect before that plan, and are pending at the home.
-        overruled: Whether an operator here had decided otherwise than the home: the fragment does not fit.
+        overruled: Whether an operator here had decided otherwise than the home; the next plan makes the fragment fit.
     """
 
     home: str

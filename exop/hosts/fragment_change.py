@@ -9,12 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import ExopError, PlanError
+from exop.errors import ExopError, MementoError, PlanError
 from exop.hosts.fragment import Fragments, Known, Work, led_elsewhere, lost_fragment
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.hosts.protocol.participant import Participant
 from exop.model.meshes.mesh import Mesh
+from exop.model.slets.handover import hand_over
 from exop.runtime.conditional_updates import AppliedUpdate
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
@@ -159,7 +160,8 @@ class FragmentChange(Participant):
         if work.back in deployed.mesh.nodes and work.back not in work.transfer.departing:
             plan, back = running.changes.shadows.rollback_plan(work.back, deployed.mesh, running.plan)
         else:
-            plan = running.plan(self._updated(work.mesh, known).at(base))
+            mesh = _fitting(known, deployed.mesh, self._updated(work.mesh, known))
+            plan = running.plan(mesh.at(base))
         timeout, pause, stall = work.bounds
         plan = plan.bounded(timeout, pause, stall=stall)
         shadow = work.shadow if plan.replacements or work.transfer.departing else None
@@ -308,6 +310,17 @@ class RestoredChange(FragmentChange):
 
     def _finish(self, turn: ExitStack, *, made: bool) -> None:
         """Everything is done at the commit."""
+
+
+def _fitting(known: Known | None, old: Mesh, new: Mesh) -> Mesh:
+    """In a fragment that does not fit, let nodes that cannot take over the state begin without it."""
+    lost = {}
+    for name in old.nodes.keys() & new.nodes.keys() if known is not None and known.overruled else ():
+        try:
+            hand_over(old.nodes[name], new.nodes[name])
+        except MementoError:
+            lost[name] = replace(new.nodes[name], lose_state=True)
+    return new.edited(lost)
 
 
 def _is_empty(mesh: Mesh) -> bool:

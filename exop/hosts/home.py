@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
-from exop.hosts.fragment import Fragments, Work, led_elsewhere, lost_fragment
+from exop.hosts.fragment import Fragments, Work, led_elsewhere, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
@@ -108,12 +108,14 @@ class Survivor:
         whole: The whole mesh after the last plan as a topology file, with its revision.
         epoch: The epoch of the application.
         connectors: The epochs of the connectors of the fragment, by key.
+        overruled: Whether the fragment does not fit, as in `Known`.
     """
 
     home: str
     whole: tuple[str, int]
     epoch: int
     connectors: Mapping[str, int]
+    overruled: bool = False
 
 
 class Home:
@@ -239,14 +241,10 @@ class Home:
                 f"the home; a connector has a name of its own, {application}.OUTBOX"
             )
         with held(found.turn), self._applications.history.recorded(application, "accept"):
-            lost = [host for host in found.hosts if self._lost(host, application)]
-            placed = Placement(found.mesh, self.name, self._catalog.kinds)
-            if lost:
-                there = (one for one in found.mesh.nodes.values() if placed.of(one) in lost)
-                anew = found.mesh.edited({one.name: replace(one, lose_state=True) for one in there})
-                self._make(found, make_plan(found.mesh, anew), lost)
+            if lost := [host for host in found.hosts if self._lost(host, application)]:
+                self._make(found, make_plan(found.mesh, found.mesh), lost)
             accepted, until = list[str](), time.monotonic() + CONNECTING
-            for one in placed.connectors.values():
+            for one in Placement(found.mesh, self.name, self._catalog.kinds).connectors.values():
                 # The halves at a host that has begun anew have to find each other first.
                 waits = bool({one.source, one.target} & {*lost})
                 while not (gone := self._accepted(one, application)) and waits and time.monotonic() < until:
@@ -265,8 +263,7 @@ class Home:
                 if not runs:
                     home = known["home"]
                     return led_elsewhere(application, host, home, self.name) if home != self.name else ""
-                there = self._links()[host].call("status", application=application)
-                return str(there["problem"]) if there["state"] == "fragment lost" else ""
+                return overruled(application, host) if known.get("overruled") else ""
         except ExopError as problem:
             if runs and isinstance(problem, UnknownName) and problem.facts["kind"] == "fragment":
                 return lost_fragment(application, host)
@@ -344,6 +341,8 @@ class Home:
         known |= dict.fromkeys(moves.renewed, plan.after.revision + 1)
         new = fragments(plan.after, self.name, known, kinds)
         hosts = differing(old, new)
+        if waiting := found.leaving & {*hosts}:
+            raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
         self._reach(hosts)
         if before is None:  # a plan shows it
             for note in warnings_of(moves.after):
@@ -386,16 +385,12 @@ class Home:
         The trials before it take *trying* seconds at most.
 
         Raises:
-            PlanError: the change was aborted, or the application has finished, or is still removed from a host.
+            PlanError: the change was aborted, or the application has finished since it was planned.
         """
         name = target.mesh.name
         with self.news:  # from now on, it does not finish before the outcome
             if found.finished and not target.finished:
                 raise finished(name)
-            if waiting := found.leaving & {*parts}:
-                raise PlanError(
-                    f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached"
-                )
             self.pending[number] = found, target
         try:
             prepare = max(PREPARE, patience) + trying

@@ -179,7 +179,8 @@ class Hosting:
     @operation(role="observe")
     def fragment(self, application: str) -> dict[str, Any]:
         """Return what this platform knows of an application of which it runs a fragment: for a host that adopts it."""
-        return dict(vars(self._hosts.fragment(application)))
+        found = vars(self._hosts.fragment(application))
+        return {name: one for name, one in found.items() if one is not False}  # earlier releases do not know it
 
     @operation(patience=LONG, long=True)
     def adopt(self, application: str) -> int:
