@@ -219,6 +219,8 @@ class Home:
             held(found.turn),
             self._applications.history.recorded(name, "change" if plan.before.nodes else "deploy", new=True),
         ):
+            if found.finished and plan.before.nodes:  # since the change was planned
+                raise finished(name)
             now = found.mesh if found.hosts and not found.finished else plan.before
             if now.revision != plan.before.revision:
                 raise StaleMesh(application=name, revision=plan.before.revision, current=now.revision)
@@ -341,8 +343,6 @@ class Home:
         known |= dict.fromkeys(moves.renewed, plan.after.revision + 1)
         new = fragments(plan.after, self.name, known, kinds)
         hosts = differing(old, new)
-        if waiting := found.leaving & {*hosts}:
-            raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
         self._reach(hosts)
         if before is None:  # a plan shows it
             for note in warnings_of(moves.after):
@@ -385,12 +385,14 @@ class Home:
         The trials before it take *trying* seconds at most.
 
         Raises:
-            PlanError: the change was aborted, or the application has finished since it was planned.
+            PlanError: the change was aborted, or the application has finished, or is still removed from a host.
         """
         name = target.mesh.name
         with self.news:  # from now on, it does not finish before the outcome
             if found.finished and not target.finished:
                 raise finished(name)
+            if waiting := found.leaving & {*parts}:
+                raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
             self.pending[number] = found, target
         try:
             prepare = max(PREPARE, patience) + trying
