@@ -9,7 +9,6 @@ from typing import Any
 
 from exop import Application, Batch, EndOfStream, Punctuation, Slet, input_port, slet
 from exop.hooks import Plugins
-from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Mesh
 from exop.registry import ServiceRegistry
 from exop.runtime.catalog import Catalog
@@ -19,8 +18,6 @@ from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.lifecycle import Event
-from exop.runtime.log.memory import Position, flat
-from exop.runtime.log.reader import LogReader
 from exop.runtime.pause import Pause
 from exop.wiring import Applications, WiringController
 from exop.wiring.graph.wiring_graph import WiringGraph
@@ -105,11 +102,6 @@ def line(name: str = "app", /, **slets: Any) -> Application:
         made, settings = one if isinstance(one, tuple) else (one, {})
         before = {"item": app.add(node, made, **settings, **before)}
     return app
-
-
-def rows_from(log: LogReader, offset: int, most: int) -> list[Any]:
-    """Up to *most* rows of a log on disk from *offset* on."""
-    return [one for one in flat(log.events(Position(offset), most)) if not isinstance(one, CONTROL)][:most]
 
 
 def marked(*items: Any) -> Any:

@@ -10,7 +10,6 @@ import pyarrow as pa
 from exop_spark import Receipt, query
 
 from exop import Application, hookimpl, slet
-from exop.runtime.log.memory import Position, flat
 from exop.runtime.log.reader import LogReader
 
 NAME = "counting"
@@ -33,7 +32,7 @@ def inline(*, path: str) -> Iterator[Rows]:
     for folder in sorted(Path(path).glob("partition-*")):
         with LogReader(folder) as log:
             at = log.start
-            while found := flat(log.events(Position(at), 10_000)):
+            while found := log.read(at, 10_000):
                 at += len(found)
                 yield pa.RecordBatch.from_pylist(found, schema=ROWS)
 

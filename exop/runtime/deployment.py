@@ -7,6 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +149,7 @@ class Deployment:
 
     def drivers(self) -> list[Driver]:
         """Return all drivers, from upstream to downstream."""
-        return sorted(self._drivers(), key=lambda driver: driver.rank)
+        return sorted(self._drivers(), key=attrgetter("rank"))
 
     def _drivers(self) -> list[Driver]:
         attended = list(self._attended.values())
@@ -179,7 +181,7 @@ class Deployment:
                 opener = threading.Thread(target=open_all, args=(queue,), name=f"exop opener {number}", daemon=True)
                 opener.start()
                 openers.append(opener)
-        open_all(quick if openers else [*quick, *queue])
+        open_all(quick if openers else chain(quick, queue))
         for opener in openers:
             while opener.is_alive():
                 opener.join(GLANCE)

@@ -113,7 +113,7 @@ def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Ba
         while True:
             if offset.offset < 0:
                 offset.offset = log.start
-            found = log.events(LogPosition(offset.offset, offset.marks), LOT)
+            found, _ = log.events(LogPosition(offset.offset, offset.marks), LOT)
             for one in _together(found):
                 if isinstance(one, Batch):
                     offset.offset, offset.marks = offset.offset + len(one), 0

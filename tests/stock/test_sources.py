@@ -18,7 +18,7 @@ from exop.runtime.log.memory import Retention
 from exop.runtime.log.reader import LogReader
 from exop.stock.sources import Emitted, Offset, Position, read_csv, read_lines, read_log, read_parquet
 from exop.testing import check_source, feed
-from tests.rig import PATIENCE, collector, eventually, rows_from
+from tests.rig import PATIENCE, collector, eventually
 
 
 def test_reading_lines(tmp_path):
@@ -101,14 +101,14 @@ def test_punctuations_are_emitted_in_their_places(log):
 def test_it_reads_beside_the_writer(log):
     """What is appended is seen by the next look, also in segments that are new; half a batch is not."""
     with LogReader(log.folder) as reader:
-        assert rows_from(reader, 0, 10) == []
+        assert reader.read(0, 10) == []
         for number in range(100):
             log.append([number])
-            assert rows_from(reader, number, 10) == [number]
+            assert reader.read(number, 10) == [number]
         with (log.folder / "00000000000000000000.log").open("ab") as torn:
             torn.write(b"ExL1 and half of a batch")
-        assert rows_from(reader, 95, 10) == [95, 96, 97, 98, 99]
-        assert rows_from(reader, 100, 10) == []
+        assert reader.read(95, 10) == [95, 96, 97, 98, 99]
+        assert reader.read(100, 10) == []
 
 
 def test_what_is_not_kept_any_more_is_an_error(log):
@@ -117,9 +117,9 @@ def test_what_is_not_kept_any_more_is_an_error(log):
         log.append([number])
     log.trim(50)
     with LogReader(log.folder) as reader:
-        assert rows_from(reader, reader.start, 1) == [reader.start]
+        assert reader.read(reader.start, 1) == [reader.start]
         with pytest.raises(MeshError, match="rows from 3 on were asked for; kept are those from"):
-            rows_from(reader, 3, 1)
+            reader.read(3, 1)
 
 
 def test_what_no_checkpoint_counts_is_not_read_yet(log):
@@ -140,11 +140,11 @@ def test_what_was_taken_back_after_a_crash_is_not_read(log):
     log.append([1, 2, 3, 4])
     log.settle(1)
     with LogReader(log.folder) as reader:
-        assert rows_from(reader, 0, 10) == [1]
+        assert reader.read(0, 10) == [1]
         log.cut(2)
         log.append([5, 6])
         log.settle(log.end)
-        assert rows_from(reader, 1, 10) == [2, 5, 6]
+        assert reader.read(1, 10) == [2, 5, 6]
 
 
 @pytest.mark.parametrize("counted", [None, 90])
@@ -159,11 +159,11 @@ def test_damage_in_the_newest_file_is_an_error(tmp_path, counted):
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with LogReader(tmp_path / "log") as reader, pytest.raises(StoredStateError, match="damaged at byte|it ends at row"):
-        rows_from(reader, 0, 1000)
+        reader.read(0, 1000)
     if counted is not None:
         (tmp_path / "log" / "committed").write_bytes(b"%020d" % 30)
         with LogReader(tmp_path / "log") as reader:
-            assert rows_from(reader, 0, 1000) == list(range(30))
+            assert reader.read(0, 1000) == list(range(30))
 
 
 def test_a_folder_without_a_log(tmp_path):

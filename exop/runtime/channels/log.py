@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -155,9 +156,8 @@ class LogChannel(KeepingChannel):
         end = self._captured
         found: dict[str, Any] = {"began": self.began, "end": end.offset}
         if self._disk is None:
-            stored = self.events(self.start, end)
-            items = [item for one in stored for item in ([one] if type(one) is Undecoded else flat([one]))]
-            return {**found, "items": items}
+            items = ([one] if type(one) is Undecoded else flat([one]) for one in self.events(self.start, end))
+            return {**found, "items": [*chain.from_iterable(items)]}
         return {**found, "marks": [self.origin.marks, end.marks], "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:

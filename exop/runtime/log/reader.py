@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from exop.errors import MeshError, StateError
-from exop.runtime.log.memory import Position
+from exop.model.items import CONTROL
+from exop.runtime.log.memory import Position, flat
 from exop.runtime.log.segment import SUFFIX, Files, Frame, Segment, check_given_up, contents, noted, segment_names
 
 
@@ -35,11 +36,19 @@ class LogReader(AbstractContextManager["LogReader"]):
         check_given_up(self._folder, found, noted(self._folder, self._files)[1])
         return found
 
-    def events(self, place: Position, most: int) -> list[Any]:
-        """Return events from *place* on in whole batches, at least *most* if possible."""
+    @property
+    def committed(self) -> Position | None:
+        """The position up to which the last checkpoint of a durable application counts; `None` if all rows count."""
+        return noted(self._folder, self._files)[0]
+
+    def read(self, offset: int, most: int) -> list[Any]:
+        """Return up to *most* rows from *offset* on; see `events`."""
+        return [one for one in flat(self.events(Position(offset), most)[0]) if not isinstance(one, CONTROL)][:most]
+
+    def events(self, place: Position, most: int) -> tuple[list[Any], Position]:
+        """Return events from *place* on in whole batches, at least *most* if possible, and the position after them."""
         found: list[Frame] = []
-        start, count = place.offset, 0
-        bound, _ = noted(self._folder, self._files)  # `None` if all rows count
+        start, bound, count = place.offset, self.committed, 0
         if (place, bound) != self._next:  # rows after a checkpoint may have been removed since
             self._ahead = self._frames(start, bound)
         self._next, at = None, (place.offset, place.marks)
@@ -56,7 +65,7 @@ class LogReader(AbstractContextManager["LogReader"]):
             if count >= most:
                 self._next = Position(*at), bound
                 break
-        return contents(found, start, at[0])
+        return contents(found, start, at[0]), Position(*at)
 
     def _frames(self, offset: int, bound: Position | None) -> Iterator[Frame]:
         """Yield the frames from a row on, with the control items before it, which may be in the previous segment.

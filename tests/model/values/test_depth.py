@@ -26,7 +26,6 @@ from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import Retention
 from exop.runtime.log.reader import LogReader
 from exop.runtime.supervision.failure_state import FailedItem
-from tests.rig import rows_from
 
 T = TypeVar("T")
 
@@ -190,7 +189,7 @@ def test_items(tmp_path: Path) -> None:
         log.append([at])
         assert log.events(0, 1) == [[at]]
         with LogReader(tmp_path / "log") as reader:
-            assert rows_from(reader, 0, 1) == [at]
+            assert reader.read(0, 1) == [at]
         assert FailedItem.from_bytes(FailedItem(item=at).to_bytes()).item == at
 
     on_a_small_stack(there_and_back)

@@ -61,7 +61,7 @@ def test_control_items_are_stored_in_every_partition(tmp_path):
     channel.close()
     for number in range(2):
         with LogReader(tmp_path / f"partition-{number:05d}") as reader:
-            events = reader.events(Position(0), 10)
+            events, _ = reader.events(Position(0), 10)
             assert [one for one in events if not isinstance(one, list)] == [Punctuation(5), EndOfStream()]
 
 

@@ -19,7 +19,7 @@ from exop.model.items import CONTROL
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import MemoryLog, Position, Retention, flat
 from exop.runtime.log.reader import LogReader
-from tests.rig import PATIENCE, rows_from
+from tests.rig import PATIENCE
 from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
 
 FOLDER = Path("/logs/a")
@@ -357,7 +357,7 @@ def test_files_of_others_in_the_folder_stay(tmp_path):
     with closing(DiskLog(tmp_path)) as log:
         assert (log.start, log.end) == (0, 2)
     with LogReader(tmp_path) as reader:
-        assert (reader.start, rows_from(reader, 0, 9)) == (0, [1, 2])
+        assert (reader.start, reader.read(0, 9)) == (0, [1, 2])
     assert (tmp_path / "nohup.log").exists()
 
 
