@@ -172,10 +172,11 @@ class Platform(Management[Plan]):
                         raise
                     logger("exop.remoting").warning("not linked", peer=peer, address=uri, problem=str(problem))
 
-    def close(self) -> None:
+    def close(self, timeout: float = 5.0) -> None:
         """Stop every application, and release the state directory.
 
-        The next platform with this state directory restarts the applications.
+        Each application has *timeout* seconds for its last checkpoint, and as many to leave. The next platform with
+        this state directory restarts the applications.
         """
         if not self._running:
             return
@@ -193,7 +194,7 @@ class Platform(Management[Plan]):
             self._remoting.close()
             self._remoting = None
         try:
-            self._applications.close()
+            self._applications.close(timeout)
         finally:
             if self._bundles is not None:
                 self._bundles.close()

@@ -392,7 +392,9 @@ class Home:
             if found.finished and not target.finished:
                 raise finished(name)
             if waiting := found.leaving & {*parts}:
-                raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
+                raise PlanError(
+                    f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached"
+                )
             self.pending[number] = found, target
         try:
             prepare = max(PREPARE, patience) + trying

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot
     from exop.runtime.durable.store import Store, StoredApplication
 
-#: Seconds that an application has for its last checkpoint, and to leave, when the platform is closed.
-LEAVING = 5.0
-
 
 class Applications:
     """The applications of a platform by name. Concurrent changes of one application are made one after the other.
@@ -290,21 +287,24 @@ class Applications:
             self._set_inactive(application)
         return done
 
-    def close(self) -> None:
-        """Undeploy everything, after a last checkpoint of each durable application; all of them stay stored."""
+    def close(self, timeout: float = 5.0) -> None:
+        """Undeploy everything, after a last checkpoint of each durable application; all of them stay stored.
+
+        Each application has *timeout* seconds for its last checkpoint, and as many to leave.
+        """
         for application in self.names():
             self.changes.shadows.stop(application)
         with self._turn:
             self._closings += 1
         self._manager.user.abandon(phase="opening")
         for deployment in list(self.deployed.values()):
-            self.checkpoints.last(deployment, LEAVING)
+            self.checkpoints.last(deployment, timeout)
         with self._turn:
             deployments = list(self.deployed.values())
             self.deployed.clear()
         with ExitStack() as all_of_them:  # all are closed, also if one is interrupted
             for deployment in reversed(deployments):
-                all_of_them.callback(self.undeploy, deployment, LEAVING)
+                all_of_them.callback(self.undeploy, deployment, timeout)
 
     def deploy(self, mesh: Mesh, snapshot: Snapshot | None = None, timeout: float | None = None) -> Deployment:
         """Create, connect, open and start everything; the sources start when every slet is ready.

@@ -151,22 +151,24 @@ def dev(
 def _ended(watch: Watch) -> int:
     """Stop the application of a run that has ended, if it still runs, and return the exit code."""
     # The checkpoint of a durable application remains, with the failed item and those in flight.
-    if watch.outcome in ("stopped", "failed") and not watch.keeps:
-        _stop(watch.platform, watch.application, at_once=watch.outcome == "stopped")
+    if watch.outcome == "stopped" or (watch.outcome == "failed" and not watch.keeps):
+        _stop(watch)
     if watch.error is not None:
         raise watch.error
     sharing = watch.platform.wiring.sharing
     return watch.exit_code or (FAILED if sharing is not None and sharing.found() else DONE)
 
 
-def _stop(platform: Platform, application: str, *, at_once: bool) -> None:
-    """Stop an application, and name a slet that does not return within 5 s, or 0.5 s if *at_once*."""
-    deployment = platform.deployment(application)
-    if platform.remove(application, timeout=0.5 if at_once else 5.0):
-        return
-    late = [one for one in deployment.drivers() if isinstance(one, ThreadDriver) and one.alive]
-    where = whereabouts(deployment.components.values(), late)
-    say(f"{application}: a slet has not returned, and is left behind{where and ':'}{where}")
+def _stop(watch: Watch) -> None:
+    """Stop the application of a run, and name a slet that does not return in 5 s, or 0.5 s after a second Ctrl-C."""
+    deployment, timeout = watch.platform.deployment(watch.application), 0.5 if watch.outcome == "stopped" else 5.0
+    if watch.keeps:
+        watch.platform.close(timeout)
+    else:
+        watch.platform.remove(watch.application, timeout)
+    if late := [one for one in deployment.drivers() if isinstance(one, ThreadDriver) and one.alive]:
+        where = whereabouts(deployment.components.values(), late)
+        say(f"{watch.application}: a slet has not returned, and is left behind{where and ':'}{where}")
 
 
 def _bring_up(platform: Platform, mesh: Mesh) -> None:
