@@ -315,8 +315,7 @@ class Federation:
         with held(found.turn):
             found.leaving |= found.hosts.keys() - {self.name}
             here = self.name in found.hosts
-            found.hosts, found.reports, found.mesh = {}, {}, Mesh(application)
-            self._keep(application, found)
+            self._lead_no_more(application, found)
             self._send_removals(application, found, timeout)
             self.here.unstored.pop(application, None)
             left = self._removed(application, timeout) if here else True
@@ -382,6 +381,8 @@ class Federation:
 
     def _settled(self, application: str, known: Known, is_empty: bool, paused: float) -> None:
         """Note a plan that this host has committed. A fragment that has become empty is known no more."""
+        if known.home != self.name and (found := self.homes.get(application)) is not None:
+            self._lead_no_more(application, found)  # that home has adopted the application since
         if not is_empty:
             self.here.known[application] = known
             self._write(application, known.stored(), home=False)
@@ -438,6 +439,10 @@ class Federation:
         if found.finished and report.sender in found.hosts and not report.finished:
             self.exchange.send(report.sender, application, messages.Finish(self.name))
 
+    def _lead_no_more(self, application: str, found: Spanning) -> None:
+        found.hosts, found.reports, found.mesh = {}, {}, Mesh(application)
+        self._keep(application, found)
+
     def _keep(self, application: str, found: Spanning) -> None:
         """Store an application that is removed, as long as hosts have not confirmed that."""
         self._write(application, found.stored() if found.leaving or found.hosts else None, home=True)
@@ -452,10 +457,8 @@ class Federation:
         if known is not None and known.home != notice.sender:  # it has been adopted: nothing of the sender is here
             self.exchange.send(notice.sender, application, messages.Report(self.name, gone=True))
             return
-        if machines.member.plan is not None:
-            return
-        if not machines.removal.acquire(blocking=False):
-            return  # another thread removes it, and its slets and channels still go
+        if machines.member.plan is not None or not machines.removal.acquire(blocking=False):
+            return  # a plan in progress, or another thread removes it, and its slets and channels still go
         try:
             with suppress(StateError, LastCheckpointFailed):  # it is not reported as removed: the home asks again
                 if known is not None:

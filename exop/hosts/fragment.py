@@ -83,10 +83,14 @@ def lost_fragment(application: str, host: str) -> str:
     )
 
 
-def led_elsewhere(application: str, host: str, home: str, other: str) -> str:
-    """Say that another platform than the *home* of the fragment on a host wants to change it, and what helps."""
+def led_elsewhere(application: str, host: str, home: str, other: str, *, later: bool = False) -> str:
+    """Say that another platform than the *home* of the fragment on a host wants to change it, and what helps.
+
+    A host that is the home itself has been replaced by the other platform, unless its epoch is the *later* one.
+    """
     cure = f"give the command to it, --on {home}; another application needs another name"
-    cure = f"`exop remove {application} --on {home}` removes what still runs there" if host == home else cure
+    if host == home and not later:
+        cure = f"`exop remove {application} --on {home}` removes what still runs there"
     return f"the home of {application} is {home!r}, not {other!r}; {cure}"
 
 
@@ -106,6 +110,15 @@ def overruled(application: str, host: str) -> str:
         f"the home of {application} has decided otherwise than `exop resolve` on {host}, and the part there does not "
         f"fit; `exop accept {application}` at the home makes it fit; items on their way between hosts may be lost"
     )
+
+
+def adopted(application: str, host: str, home: str) -> dict[str, str]:
+    """Return the status at a *host* that was the home of an application, which another *home* has adopted."""
+    problem = (
+        f"{home} has adopted {application}, and leads it; what still runs on {host} is not connected with it: `exop "
+        f"remove {application} --on {host}` removes that, and that alone"
+    )
+    return {"home": home, "state": "adopted", "problem": problem}
 
 
 @dataclass

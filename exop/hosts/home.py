@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
-from exop.hosts.fragment import Fragments, Work, led_elsewhere, lost_fragment, overruled
+from exop.hosts.fragment import Fragments, Work, adopted, led_elsewhere, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
@@ -78,8 +78,10 @@ class Spanning:
         return found | {"hosts": self.hosts, "leaving": [*self.leaving]}
 
     def status(self, hosts: Mapping[str, dict[str, Any]], home: str) -> dict[str, Any]:
-        """Return the status of the application: that of the fragment at the *home*, and those of all *hosts*."""
+        """Return its status: that of the fragment at the *home*, and those of all *hosts*, unless another leads it."""
         found = {**no_status(self.mesh.name), **hosts.get(home, {}), "revision": self.mesh.revision}
+        if another := led_by_another(hosts):
+            return found | another
         paused = self.paused_ms()
         found["last_change"] = None if paused is None else {"revision": self.mesh.revision, "paused_ms": paused}
         for name in ("shadow", "proof", "kept"):
@@ -258,19 +260,21 @@ class Home:
         return lost + accepted
 
     def _lost(self, host: str, application: str, *, runs: bool = True) -> str:
-        """Say that the fragment of a host is lost, if it *runs* one, does not fit, or has another home; else empty."""
+        """Say that a fragment is lost, if the host *runs* one, or unfit; raise `PlanError` if another home leads it."""
         try:
             if host != self.name:
                 known = self._links()[host].call("fragment", application=application)
-                if not runs:
-                    home = known["home"]
-                    return led_elsewhere(application, host, home, self.name) if home != self.name else ""
-                return overruled(application, host) if known.get("overruled") else ""
-        except ExopError as problem:
-            if runs and isinstance(problem, UnknownName) and problem.facts["kind"] == "fragment":
+                later = known["epoch"] > self._exchange.of(application).home.epochs[application]
+                if known["home"] != self.name and (later or not runs):  # else, it has not taken part in an adoption yet
+                    raise PlanError(led_elsewhere(application, host, known["home"], self.name, later=later))
+                return overruled(application, host) if runs and known.get("overruled") else ""
+        except UnknownName as problem:
+            if runs and problem.facts["kind"] == "fragment":
                 return lost_fragment(application, host)
-            if runs and not isinstance(problem, RemotingError):  # that a host is away, the change tells
+            if runs:  # no link to the host is known
                 raise
+        except RemotingError:  # it is away, which the change tells
+            pass
         return ""
 
     def _accepted(self, one: Connector, application: str) -> bool:
@@ -293,11 +297,11 @@ class Home:
             try:
                 if host == self.name:
                     answers[host] = here(application)
-                else:
-                    answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
-                    home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
-                    if home != self.name:
-                        answers[host] = {"state": "adopted", "problem": adopted(application, home, self.name)}
+                    continue
+                answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
+                home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
+                if home != self.name:
+                    answers[host] = adopted(application, self.name, home)
             except UnknownName:
                 answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
             except ExopError as problem:
@@ -305,8 +309,10 @@ class Home:
         return answers
 
     def at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
-        """Call an operation at all hosts of an application that is led from here; then raise the first error."""
+        """Call an operation at all hosts of an application, unless it has another home; then raise the first error."""
         found, answers, problems = self.spanning(application), [], []
+        if found is not None and (another := led_by_another(self.answers(found, application, no_status, "status"))):
+            raise PlanError(another["problem"])
         for host in found.hosts.keys() if found is not None else {self.name}:
             try:
                 there = None if host == self.name else platform_of(host, self._links)
@@ -417,19 +423,16 @@ class Home:
         return outcome.result()
 
 
-def adopted(application: str, home: str, former: str) -> str:
-    """Say that another platform has become the home of an application, and what helps."""
-    return (
-        f"{home} has adopted {application}, and leads it; what still runs on {former} is not connected with it: "
-        f"`exop remove {application} --on {former}` removes that, and that alone"
-    )
-
-
 def no_status(application: str) -> dict[str, Any]:
     """Return the status of an application of which nothing runs here."""
     found = application_status(Deployment(Mesh(application)))
     found.pop("opening", None)
     return found
+
+
+def led_by_another(hosts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer of a host that another home leads, if any has answered so."""
+    return next((one for one in hosts.values() if one["state"] == "adopted"), {})
 
 
 def differing(old: Mapping[str, Mesh], new: Mapping[str, Mesh]) -> list[str]:

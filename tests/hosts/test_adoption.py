@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from exop import Application
+from exop import Application, Platform
 from exop.errors import PeerUnreachable, PlanError, UnknownName
 from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
-from tests.hosts.hosts_rig import SEEN, Network, at_rest, check, check_too, collect, goes_on, hosts, rows, total
+from tests.hosts.hosts_rig import (
+    SEEN,
+    Network,
+    at_rest,
+    check,
+    check_too,
+    collect,
+    goes_on,
+    hosts,
+    platform,
+    rows,
+    total,
+)
 from tests.rig import PATIENCE, eventually
 
 
-def without_home() -> Mesh:
-    """Numbers on b, checked on c; the home collects."""
+def without_home(collect_on: str | None = None) -> Mesh:
+    """Numbers on b, checked on c; the home collects, or another host."""
     app = Application("app")
     source = app.on("b").add("numbers", count_up, start=1)
     checked = app.on("c").add("check", check, item=source)
-    app.add("collect", collect, item=checked)
+    (app.on(collect_on) if collect_on else app).add("collect", collect, item=checked)
     return app.build()
+
+
+def adopted_meanwhile(a: Platform, b: Platform, c: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the network of a is cut, b adopts the application."""
+
+    def away(application: str) -> NoReturn:
+        raise PeerUnreachable(address="a", problem="the network is cut")
+
+    network = Network(a, b, c)
+    network.away.add("a")
+    with monkeypatch.context() as cut:
+        cut.setattr(a._hosts, "fragment", away)
+        b.adopt("app")
+    network.away.clear()
 
 
 def test_another_host_becomes_the_home():
@@ -75,27 +102,25 @@ def test_a_home_that_answers_stays_the_home():
 
 
 def test_the_former_home_returns(monkeypatch: pytest.MonkeyPatch):
-    """Its plans are refused, since another home leads the application now."""
-
-    def away(application: str) -> NoReturn:
-        raise PeerUnreachable(address="a", problem="the network is cut")
-
+    """Its commands are refused, since another home leads the application now; what runs there is removed alone."""
     with hosts("a", "b", "c") as (a, b, c):
-        network = Network(a, b, c)
         whole = a.apply(without_home())
         eventually(lambda: len(SEEN.get("all", ())) > 100)
-        network.away.add("a")
-        with monkeypatch.context() as cut:
-            cut.setattr(a._hosts, "fragment", away)
-            b.adopt("app")
-        network.away.clear()
-        with pytest.raises(PlanError, match="the home of app is 'b', not 'a'; give the command to it, --on b"):
-            a.apply(whole.replace("check", check_too), timeout=PATIENCE)
+        adopted_meanwhile(a, b, c, monkeypatch)
+        for edited in (whole.replace("check", check_too), whole.configure("numbers", start=2)):
+            with pytest.raises(PlanError, match="the home of app is 'b', not 'a'; give the command to it, --on b"):
+                a.apply(edited, timeout=PATIENCE)
+        for command in (a.end, a.checkpoint):
+            with pytest.raises(PlanError, match="b has adopted app, and leads it; .*`exop remove app --on a`"):
+                command("app")
+        with pytest.raises(PlanError, match="the home of app is 'b', not 'a'; give the command"):
+            a.accept_loss("app")
         at_rest(b, c)
         goes_on(c)
         told = a.status("app")
-        assert told["state"] == "adopted"
-        assert "`exop remove app --on a`" in told["hosts"]["c"]["problem"]
+        assert (told["state"], told["home"], *told["nodes"]) == ("adopted", "b", "collect")
+        assert "`exop remove app --on a`" in told["problem"]
+        assert "hosts" not in told
         with pytest.raises(PlanError, match="the home of app is 'a', not 'b'; `exop remove app --on a` removes"):
             b.apply(b.mesh("app").move("collect", to="a"), timeout=PATIENCE)
         assert a.remove("app", timeout=PATIENCE)
@@ -107,6 +132,22 @@ def test_the_former_home_returns(monkeypatch: pytest.MonkeyPatch):
             assert last.remove("app", timeout=PATIENCE)
             anew.apply(without_home(), timeout=PATIENCE)
             goes_on(c)
+
+
+def test_a_former_home_takes_a_part_of_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """If none of its own runs there; from then on, it is a host like any other, also after a restart."""
+    with hosts("a", "b", "c", state=tmp_path) as (a, b, c):
+        a.apply(without_home(collect_on="c"))
+        goes_on(c)
+        adopted_meanwhile(a, b, c, monkeypatch)
+        assert a.status("app")["state"] == "adopted"
+        b.apply(b.mesh("app").move("check", to="a"), timeout=PATIENCE)
+        goes_on(a)
+        assert [one.status("app")["state"] for one in (a, b, c)] == ["running"] * 3
+        a.close()
+        with platform("a", state=tmp_path / "a") as again:
+            eventually(lambda: [one.status("app")["state"] for one in (again, b)] == ["running"] * 2)
+            assert again.status("app")["home"] == "b"
 
 
 def test_an_adoption_needs_all_other_hosts():

@@ -251,7 +251,10 @@ def edit_node(target: str, edit: dict[str, Any], request: Request, proof: Proof 
 def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proof = Proof()) -> int:
     """Plan one edit of the node that was found, show the plan, and make the change."""
     if edit["edit"] == "remove" and not found.node and request.dry_run:
-        text = f"{found.application}: would be stopped at once, and removed"
+        status, text = found.platform.status(found.application), "would be stopped at once, and removed"
+        if status["state"] == "adopted":
+            text = f"only what runs on {found.platform.name} {text}: {status['problem']}"
+        text = f"{found.application}: {text}"
         return answer({"application": found.application, "removed": False}, text, json=request.json)
     found.check_node()
     trial = proof.as_data()

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from exop import Application, Platform
 from exop.cli import main
 from exop.cli.commands.hosting import peers_text
+from exop.errors import PeerUnreachable
 from tests.cli.shell import answer_of, facts
 from tests.rig import PATIENCE
 
@@ -127,6 +129,28 @@ def test_the_home_is_adopted_from_a_host(near: Platform, capsys):
     assert "pass" in near.deployment("spread").components
     assert main(["adopt", "spread"]) == 2
     assert "is the home of spread" in capsys.readouterr().err
+
+
+def test_an_adopted_application_shows_what_still_runs_at_the_old_home(near: Platform, monkeypatch: pytest.MonkeyPatch):
+    """`top` shows its state, with one line on the new home; the removal there concerns that part alone."""
+
+    def away(application: str) -> NoReturn:
+        raise PeerUnreachable(address="near", problem="the network is cut")
+
+    with Platform(name="new", control=False, listen="inproc:new") as new:
+        near.remoting.connect("inproc:new")
+        app = Application("spread")
+        numbers = app.on("new").add("numbers", "stock:count_up")
+        app.on("new").add("passed", "stock:pass_on", item=app.add("pass", "stock:pass_on", item=numbers))
+        near.apply(app.build())
+        monkeypatch.setattr(near._hosts, "fragment", away)
+        new.adopt("spread")
+        (section,) = facts("top", "--once", "--every", "0.05")["applications"]
+        told = "new has adopted spread, and leads it; what still runs on near is not connected with it"
+        assert (section["state"], "pass" in {row["node"] for row in section["nodes"]}) == ("adopted", True)
+        assert "".join(section["notes"]).count(told) == 1
+        plan = answer_of("plan", "remove", "spread")
+        assert f"spread: only what runs on near would be stopped at once, and removed: {told}" in plan
 
 
 @pytest.fixture
