@@ -136,20 +136,33 @@ class Mesh(Graph):
     def move(self, name: str, to: str | None) -> Self:
         """Place a node, or a channel with its content, on the host *to*; `None` is the home of the application.
 
-        A name that both a node and a channel have refers to the node.
+        A name that both a node and a channel have refers to the node; `move_channel` moves the channel.
 
         Raises:
             UnknownName: there is no such node or channel.
             MeshError: it is placed there already.
         """
-        if (there := self.nodes.get(name) or self.channels.get(name)) is None:
+        if name in self.channels and name not in self.nodes:
+            return self.move_channel(name, to)
+        if name not in self.nodes:
             known = [*self.nodes, *self.channels]
             raise UnknownName(place=f"the mesh {self.name!r}", kind="node or channel", name=name, known=known)
+        self._check_elsewhere(self.nodes[name], to)
+        return self._with(replace(self.nodes[name], host=to))
+
+    def move_channel(self, name: str, to: str | None) -> Self:
+        """Place a channel with its content on the host *to*, also if a node has the same name.
+
+        Raises:
+            UnknownName: there is no such channel.
+            MeshError: it is placed there already.
+        """
+        self._check_elsewhere(self.channel(name), to)
+        return self.edited(channels={name: replace(self.channels[name], host=to)})
+
+    def _check_elsewhere(self, there: Node | ChannelSpec, to: str | None) -> None:
         if there.host == to:
-            raise MeshError(f"{self.name}: {name} is placed {'at home' if to is None else f'on {to!r}'} already")
-        if isinstance(there, Node):
-            return self._with(replace(there, host=to))
-        return self.edited(channels={name: replace(there, host=to)})
+            raise MeshError(f"{self.name}: {there.name} is placed {'at home' if to is None else f'on {to!r}'} already")
 
     def at_home(self, home: str) -> Self:
         """Return the mesh without the name of its *home*: what names no host is there."""
