@@ -133,36 +133,23 @@ class Mesh(Graph):
         mesh = self.edited(channels={channel: ChannelSpec(channel) for channel in own.values()})
         return mesh._with(replace(after, ports=ports))._without_orphans(before)
 
-    def move(self, name: str, to: str | None) -> Self:
+    def move(self, name: str, to: str | None, *, channel: bool = False) -> Self:
         """Place a node, or a channel with its content, on the host *to*; `None` is the home of the application.
 
-        A name that both a node and a channel have refers to the node; `move_channel` moves the channel.
+        A name that both a node and a channel have refers to the node, or with *channel* to the channel.
 
         Raises:
             UnknownName: there is no such node or channel.
             MeshError: it is placed there already.
         """
-        if name in self.channels and name not in self.nodes:
-            return self.move_channel(name, to)
-        if name not in self.nodes:
-            known = [*self.nodes, *self.channels]
-            raise UnknownName(place=f"the mesh {self.name!r}", kind="node or channel", name=name, known=known)
-        self._check_elsewhere(self.nodes[name], to)
-        return self._with(replace(self.nodes[name], host=to))
-
-    def move_channel(self, name: str, to: str | None) -> Self:
-        """Place a channel with its content on the host *to*, also if a node has the same name.
-
-        Raises:
-            UnknownName: there is no such channel.
-            MeshError: it is placed there already.
-        """
-        self._check_elsewhere(self.channel(name), to)
-        return self.edited(channels={name: replace(self.channels[name], host=to)})
-
-    def _check_elsewhere(self, there: Node | ChannelSpec, to: str | None) -> None:
+        if (there := (not channel and self.nodes.get(name)) or self.channels.get(name)) is None:
+            kind, known = ("channel", []) if channel else ("node or channel", [*self.nodes])
+            raise UnknownName(place=f"the mesh {self.name!r}", kind=kind, name=name, known=[*known, *self.channels])
         if there.host == to:
-            raise MeshError(f"{self.name}: {there.name} is placed {'at home' if to is None else f'on {to!r}'} already")
+            raise MeshError(f"{self.name}: {name} is placed {'at home' if to is None else f'on {to!r}'} already")
+        if isinstance(there, Node):
+            return self._with(replace(there, host=to))
+        return self.edited(channels={name: replace(there, host=to)})
 
     def at_home(self, home: str) -> Self:
         """Return the mesh without the name of its *home*: what names no host is there."""

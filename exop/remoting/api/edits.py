@@ -95,7 +95,7 @@ class Move(Edit, frozen=True, tag="move"):
             is_bare = name in mesh.nodes or name in mesh.channels
             place = name if is_bare else name.removeprefix(f"{mesh.name}.")
             channel = _channel(mesh, place)
-            mesh = mesh.move(place, self.to) if channel is None else mesh.move_channel(channel, self.to)
+            mesh = mesh.move(channel or place, self.to, channel=channel is not None)
         return mesh
 
 

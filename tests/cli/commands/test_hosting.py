@@ -164,7 +164,7 @@ def test_a_drain_names_what_is_left_on_the_host(near: Platform, monkeypatch, cap
 
     def carry_out(plan: RemotePlan, **bounds: Any) -> Any:
         found = plain(plan, **bounds)
-        near.apply(near.mesh(found.application).move_channel("numbers", "far"))
+        near.apply(near.mesh(found.application).move("numbers", "far", channel=True))
         return found
 
     monkeypatch.setattr(RemotePlan, "carry_out", carry_out)
