@@ -125,6 +125,7 @@ class Platform(Management[Plan]):
 
             self._applications.keep_in(Store(self.state))
         shorten_switch_interval()
+        self._remoting = None
         self._running, self._starter, self._pid = True, threading.get_ident(), os.getpid()
         try:
             for interface, service in (("ComponentManager", self.components), ("WiringController", self.wiring)):
@@ -191,8 +192,7 @@ class Platform(Management[Plan]):
             self._server = None
         self._hosts.exchange.close()
         if self._remoting is not None:
-            self._remoting.close()
-            self._remoting = None
+            self._remoting.close()  # kept until the next start: who still sends a message finds closed links
         try:
             self._applications.close(timeout)
         finally:
@@ -268,7 +268,7 @@ class Platform(Management[Plan]):
     @property
     def address(self) -> str | None:
         """The address at which other platforms reach this one; `None` if it does not listen."""
-        return self._remoting.address if self._remoting is not None else None
+        return self._remoting.address if self._running and self._remoting is not None else None
 
     @property
     def failed_to_restart(self) -> Mapping[str, ExopError]:

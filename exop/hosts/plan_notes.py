@@ -85,17 +85,17 @@ def slow_connectors(placement: Placement) -> Iterator[str]:
         if given["ack"] != "stable":
             continue
         if given["mode"] == "sync":
-            why, cure = "in the mode 'sync', each item waits until a checkpoint has it", '"mode": "async"'
+            why, cure = "in the mode 'sync', each item waits until a checkpoint has it", '{"mode": "async"}'
         elif given["mode"] == "async" and given["capacity"] < 1024:
-            why, cure = f"at most {given['capacity']} items wait until a checkpoint has them", '"capacity": 1024'
+            why, cure = f"at most {given['capacity']} items wait until a checkpoint has them", '{"capacity": 1024}'
         elif reason := placement.varies(one):
-            why = f"{reason}, so that an item is sent when a checkpoint has it (else a crash may lose or replace it)"
-            cure = '"ack": "done"'
+            why = f"{reason}, so that an item is sent when a checkpoint has it"
+            cure = '{"ack": "done"}, with which a crash of a host may lose, double or replace items'
         else:
             continue
         yield (
             f"{one.channel!r} is slow from {one.source} to {one.target}, with a checkpoint every {every:g} s: {why}; "
-            f"give the channel connector={{{cure}}}"
+            f"give the channel connector={cure}"
         )
 
 

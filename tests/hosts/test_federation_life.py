@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -297,6 +298,29 @@ def test_a_host_that_cannot_take_its_part_is_named_at_once(monkeypatch: pytest.M
         with pytest.raises(PlanError, match="b cannot be reached at the moment"):
             a.apply(made.suspend("check"))
         assert a.mesh("app") == made
+
+
+def test_what_a_platform_still_sends_while_it_stops_is_lost(monkeypatch: pytest.MonkeyPatch):
+    """As if its peer were away, of which the log tells nothing: that it does not run is no news."""
+    with hosts("a", "b") as (a, b):
+        a.apply(counting("b"))
+        closed, problems, call = threading.Event(), SimpleQueue[Exception](), b._hosts.call
+
+        def late(*given: Any) -> None:
+            assert closed.wait(PATIENCE)
+            try:
+                call(*given)
+            except Exception as problem:
+                problems.put(problem)
+                raise
+
+        monkeypatch.setattr(b._hosts, "call", late)
+        b._hosts.exchange.send("a", "app", Report("b", "1@a"))
+        b.close()
+        closed.set()
+        assert isinstance(problems.get(timeout=PATIENCE), PeerUnreachable)
+        with pytest.raises(PlanError, match="the platform is not running"):
+            b.remoting.peers["a"]
 
 
 def test_a_removal_that_is_asked_for_again_is_not_over_before_everything_is_gone(monkeypatch: pytest.MonkeyPatch):

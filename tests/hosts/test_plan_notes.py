@@ -104,7 +104,8 @@ def test_where_streams_meet_before_a_connector_is_named():
 
     (note,) = meeting()
     assert "several streams meet at the channel 'both', so that an item is sent when a checkpoint has it" in note
-    assert note.endswith('give the channel connector={"ack": "done"}')
+    cure = 'give the channel connector={"ack": "done"}, with which a crash of a host may lose, double or replace items'
+    assert note.endswith(cure)
     assert meeting(ack="done") == []
 
 

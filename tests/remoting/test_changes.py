@@ -217,7 +217,7 @@ def test_points_in_the_stream_travel(tmp_path: Path) -> None:
             plan = remote.plan(mesh.configure("cut", close_windows=True))
             assert "the open windows are closed; no longer pending" in str(plan)
             assert not plan.apply().channels["cut"].close_windows
-            edit = {"edit": "configure", "node": "cut", "settings": {"count": "4"}, "when": "item > 1"}
+            edit = {"edit": "configure", "node": "channel:cut", "settings": {"count": "4"}, "when": "item > 1"}
             remote.plan_edits("pieces", [edit]).apply()
             eventually(lambda: remote.mesh("pieces").channels["cut"].settings == {"count": 4})
             assert remote.mesh("pieces").revision == 5

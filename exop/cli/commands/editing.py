@@ -70,7 +70,7 @@ def configure(node: Runs, /, *settings: str, trigger: Trigger = Trigger(), reque
     Example: `exop configure app.filter below=20 --when 'report.time >= 3600'`
 
     Args:
-        node: APP.NODE, or APP.CHANNEL.
+        node: APP.NODE, or APP.CHANNEL; APP.channel:CHANNEL if a node has the same name.
         settings: NAME=VALUE; lists and tables as in a topology file: sizes=[1, 2]; on_error=POLICY.
     """
     return edit_node(node, as_edit("configure", settings, trigger=trigger), request)
@@ -115,7 +115,7 @@ def move(node: Runs, host: str, /, *also: str, proof: Proof = Proof(), request: 
     Example: `exop move app.average edge-2 --shadow 1000items --keep 60s`
 
     Args:
-        node: APP.NODE, or APP.CHANNEL.
+        node: APP.NODE, or APP.CHANNEL; APP.channel:CHANNEL if a node has the same name.
         host: The platform to which it moves; `exop peers` lists those that are connected.
         also: Further nodes and channels of the application that move in the same change.
     """

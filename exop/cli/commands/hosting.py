@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -13,10 +13,13 @@ from exop.cli.outcome import changed_facts
 from exop.cli.peers import split, the_platform
 from exop.cli.report import say
 from exop.cli.text import answer, columns, number, pause
-from exop.errors import BuilderError, ExopError
+from exop.errors import BuilderError, ExopError, PlanError
 from exop.model.meshes.fragments import Placement
-from exop.model.meshes.nodes import DIRECT
+from exop.model.meshes.nodes import CHANNEL, DIRECT
 from exop.safe_repr import clean
+
+if TYPE_CHECKING:
+    from exop.remoting.api.remote_platform import RemotePlatform
 
 Authority: TypeAlias = Annotated[
     Path,
@@ -162,26 +165,37 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
             cure = f"give the command to the home, --on {' or '.join(at)}" if at else "name another one, --to HOST"
             raise BuilderError(f"{host} is the platform to which everything would move; {cure}")
         for application in platform.applications():
-            mesh = platform.mesh(application)
-            placement = Placement(mesh, platform.name)
-            nodes = {name for name, node in mesh.nodes.items() if placement.of(node) == host}
-            placed = {name for name, one in mesh.channels.items() if one.kind != DIRECT or one.host is not None}
-            if not (names := sorted(nodes | {name for name in placed if placement.channels[name] == host})):
+            if not (names := _placed(platform, application, host)):
                 continue
             edit = {"edit": "move", "node": names[0], "to": target, "also": names[1:]}
+            moved: list[str] = []
             try:
                 plan = platform.plan_edits(application, [edit])
                 if not request.json:
                     print(clean(str(plan)), flush=True)
                 more = {} if request.dry_run else changed_facts(plan.carry_out(**bounds.limits()))
-                found.append({"application": application, "moved": names} | more)
+                left = [] if request.dry_run else _placed(platform, application, host)
+                moved = [name for name in names if name not in left]
+                if left:  # another change has placed it there meanwhile
+                    raise PlanError(f"{', '.join(left)} is still on {host}; drain it again")
+                found.append({"application": application, "moved": moved} | more)
             except ExopError as problem:
                 say(f"exop: {problem}" if str(problem).startswith(application) else f"exop: {application}: {problem}")
-                found.append({"application": application, "moved": [], "problem": str(problem)})
+                found.append({"application": application, "moved": moved, "problem": str(problem)})
     done = "would move" if request.dry_run else "moved"
     lines = [f"{one['application']}: {', '.join(one['moved'])} {done} to {target}" for one in found if one["moved"]]
     text = "\n".join(lines) if found else f"no application whose home is {platform.name} has anything on {host}"
     return answer(found, text, json=request.json) or int(any("problem" in one for one in found))
+
+
+def _placed(platform: RemotePlatform, application: str, host: str) -> list[str]:
+    """The nodes and channels on a host, as `exop move` names them; a direct channel is where its producers are."""
+    mesh = platform.mesh(application)
+    placement = Placement(mesh, platform.name)
+    nodes = [name for name, node in mesh.nodes.items() if placement.of(node) == host]
+    placed = [name for name, one in mesh.channels.items() if one.kind != DIRECT or one.host is not None]
+    channels = [name for name in placed if placement.channels[name] == host]
+    return sorted([*nodes, *(f"{CHANNEL}{name}" if name in mesh.nodes else name for name in channels)])
 
 
 def certs_init(directory: Path = _CERTS, /, *, days: Days = 3650, json: Json = False) -> int:

@@ -133,18 +133,18 @@ class Mesh(Graph):
         mesh = self.edited(channels={channel: ChannelSpec(channel) for channel in own.values()})
         return mesh._with(replace(after, ports=ports))._without_orphans(before)
 
-    def move(self, name: str, to: str | None) -> Self:
+    def move(self, name: str, to: str | None, *, channel: bool = False) -> Self:
         """Place a node, or a channel with its content, on the host *to*; `None` is the home of the application.
 
-        A name that both a node and a channel have refers to the node.
+        A name that both a node and a channel have refers to the node, or with *channel* to the channel.
 
         Raises:
             UnknownName: there is no such node or channel.
             MeshError: it is placed there already.
         """
-        if (there := self.nodes.get(name) or self.channels.get(name)) is None:
-            known = [*self.nodes, *self.channels]
-            raise UnknownName(place=f"the mesh {self.name!r}", kind="node or channel", name=name, known=known)
+        if (there := (not channel and self.nodes.get(name)) or self.channels.get(name)) is None:
+            kind, known = ("channel", []) if channel else ("node or channel", [*self.nodes])
+            raise UnknownName(place=f"the mesh {self.name!r}", kind=kind, name=name, known=[*known, *self.channels])
         if there.host == to:
             raise MeshError(f"{self.name}: {name} is placed {'at home' if to is None else f'on {to!r}'} already")
         if isinstance(there, Node):

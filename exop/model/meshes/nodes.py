@@ -18,6 +18,8 @@ from exop.model.slets.slet import Slet
 from exop.model.slets.spec import POLICIES, Policy, Setting, SletSpec, configured, copied, invalid_bounds
 
 DIRECT: Final = "direct"
+#: The prefix by which edits tell a channel from a node of the same name.
+CHANNEL: Final = "channel:"
 #: Another name for the home of an application.
 HERE: Final = "local"
 #: The kinds of the channels that a platform adds to a fragment: both halves of a connector, and a remote reader.

@@ -177,7 +177,8 @@ def _check_shares_items(mesh: Mesh, pair: tuple[Node, Node], cure: str) -> None:
             raise PlanError(f"{node.name}: {spec.name} is a source, which gets no items that two could share; {cure}")
         if pulled:
             raise PlanError(
-                f"{node.name}: {spec.name} pulls its items ({pulled}), so two of it would share them out; {cure}"
+                f"{node.name}: {spec.name} pulls ({pulled}): two of it would share out the items of a queue, and read "
+                f"a table or a window at different moments; {cure}"
             )
 
 

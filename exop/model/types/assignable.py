@@ -97,19 +97,15 @@ class _Comparison:
         if source.cls is None or target.cls is None:
             names = {unversioned(one.identity) for one in (source, target)}
             related = source.kind == target.kind and len(names) == 1 and names != {""}
-        elif isinstance(source.cls, type) and source.cls is not target.cls and same_class(source.cls, target.cls):
-            related = True
-        elif target.is_row:
-            is_dict = isinstance(source.cls, type) and issubclass(source.cls, dict)
-            return self._rows(source, target, here.path) if source.is_row else None if is_dict else here
         else:
-            try:
-                derived = source.cls is target.cls or issubclass(source.cls, target.cls)
-            except TypeError:  # a protocol that cannot be checked at run time
-                return None
-            return self._parts(source, target, here) if derived else here
+            other = isinstance(source.cls, type) and source.cls is not target.cls
+            related = other and same_class(source.cls, target.cls)
+        if not related and target.is_row:
+            is_dict = _is_derived(source, type_of(dict))
+            return self._rows(source, target, here.path) if source.is_row else None if is_dict else here
         if not related:
-            return here
+            derived = _is_derived(source, target)
+            return self._parts(source, target, here) if derived else here if derived is False else None
         compared = self._rows(source, target, here.path) if source.kind == "record" else None
         lost = [name for name in source.fields if name not in target.fields]
         if self.decoded and not target.is_row and lost:
@@ -137,6 +133,23 @@ class _Comparison:
         found = (self.compare(one, other, here.path) for one, other in zip(given, wanted, strict=False))
         first = next((one for one in found if one is not None), None)
         return first and _deepest([first], here)
+
+
+def _is_derived(source: Type, target: Type) -> bool | None:
+    """Whether a class is the other one, or derived from it; `None` for a protocol of which that cannot be told.
+
+    If one of the classes is not here, the names of the bases tell it.
+    """
+    if source.cls is not None and target.cls is not None:
+        try:
+            return source.cls is target.cls or issubclass(source.cls, target.cls)
+        except TypeError:  # it cannot be checked at run time
+            return None
+    if getattr(target.cls, "_is_protocol", False):
+        return None
+    names = {unversioned(base.identity) for base in source.bases}
+    known = (base for base in source.bases if base.cls is not None and target.cls is not None)
+    return unversioned(target.identity) in names or any(_is_derived(base, target) for base in known)
 
 
 def _deepest(found: Iterable[Mismatch | None], here: Mismatch) -> Mismatch:

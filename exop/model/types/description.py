@@ -190,10 +190,16 @@ class Type:
         """The types of the keys and values of a table."""
         return (self.arguments[0], self.arguments[1]) if self.kind == "table" and self.arguments else (ANY, ANY)
 
+    @cached_property
+    def bases(self) -> tuple[Type, ...]:
+        """The classes from which its class is derived, other than `object`."""
+        return tuple(map(type_of, self.cls.__mro__[1:-1])) if isinstance(self.cls, type) else ()
+
     @property
     def is_row(self) -> bool:
         """Whether it is a record whose values are dictionaries."""
-        return self.kind == "record" and (self.cls is dict or typing.is_typeddict(self.cls))
+        is_dict = self.cls is None and any(one.cls is dict for one in self.bases)
+        return self.kind == "record" and (is_dict or self.cls is dict or typing.is_typeddict(self.cls))
 
     def reached(self, *, unions: bool = True) -> Iterator[Type]:
         """Yield this type and all of which it consists, each once; without *unions*, no members of unions."""

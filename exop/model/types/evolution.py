@@ -26,6 +26,8 @@ _KNOWN: Final[dict[tuple[str, str], Any]] = {
     ("tuple", "builtins:tuple"): tuple,
     ("record", "builtins:dict"): dict,
 }
+#: Those from which other classes may be derived, by identity.
+_BASES: Final = {identity: type_of(cls) for (_, identity), cls in _KNOWN.items()}
 
 
 def as_data(described: Type) -> list[dict[str, Any]]:
@@ -38,6 +40,7 @@ def as_data(described: Type) -> list[dict[str, Any]]:
             "identity": one.identity,
             "arguments": [place[id(argument)] for argument in one.arguments],
             "choices": list(one.texts),
+            "bases": [base.identity for base in one.bases] if _KNOWN.get((one.kind, one.identity)) is None else [],
             "fields": [[each.name, place[id(each.type)], each.required, each.written] for each in one.fields.values()],
         }
         data.append({"kind": one.kind, "name": one.name} | {name: part for name, part in parts.items() if part})
@@ -53,6 +56,7 @@ class _Node:
     identity: str = ""
     arguments: list[int] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
+    bases: list[str] = field(default_factory=list)
     fields: list[tuple[str, int, bool, str]] = field(default_factory=list)
 
 
@@ -72,6 +76,8 @@ def from_data(data: Any) -> Type:
         if not all(0 <= place < len(found) for place in (*node.arguments, *(each[1] for each in node.fields))):
             _refuse("it refers to a type that it does not have")
         vars(one)["arguments"] = tuple(found[place] for place in node.arguments)
+        if one.cls is None:
+            vars(one)["bases"] = tuple(_BASES.get(base) or built("class", base, identity=base) for base in node.bases)
         vars(one)["fields"] = {
             name: Field(name, found[place], required, written=written) for name, place, required, written in node.fields
         }

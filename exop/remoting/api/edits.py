@@ -11,6 +11,7 @@ import msgspec
 from exop.errors import MeshError, SettingError, UnknownName, entry
 from exop.model.meshes.diff import MARKS
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.nodes import CHANNEL
 from exop.model.slets.ports import node_at
 from exop.model.slets.spec import SletSpec, parse
 from exop.runtime.catalog import Catalog
@@ -49,7 +50,7 @@ class Replace(Edit, frozen=True, tag="replace"):
 
 
 class Configure(Edit, frozen=True, tag="configure"):
-    """Change settings of the node, or of a channel: now, or at the first item for which a condition holds."""
+    """Change settings of the node, or of a channel (`NAME`, or `channel:NAME`): now, or when a condition holds."""
 
     settings: Texts
     when: str | None = None
@@ -58,8 +59,8 @@ class Configure(Edit, frozen=True, tag="configure"):
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with the new settings."""
         _check_no_marks(self.settings)
-        if self.node not in mesh.nodes and self.node in mesh.channels:
-            channel = mesh.channels[self.node]
+        if (name := _channel(mesh, self.node)) is not None:
+            channel = mesh.channel(name)
             complete = channel_settings(known.kinds[channel.kind], channel.with_settings(self.settings))
             given = {name: complete[name] for name in self.settings}
             return mesh.configure_channel(channel.name, when=self.when, close_windows=self.close_windows, **given)
@@ -82,7 +83,7 @@ class Remove(Edit, frozen=True, tag="remove"):
 class Move(Edit, frozen=True, tag="move"):
     """Place the node, or a channel with its content, on another host; *also*: others that move in the same change.
 
-    `APP.NODE` is accepted as well, as the command line names the first one.
+    `APP.NODE` is accepted as well, as the command line names the first one; `channel:NAME` is a channel.
     """
 
     to: str
@@ -92,7 +93,9 @@ class Move(Edit, frozen=True, tag="move"):
         """The mesh with all of them on the other host."""
         for name in (self.node, *self.also):
             is_bare = name in mesh.nodes or name in mesh.channels
-            mesh = mesh.move(name if is_bare else name.removeprefix(f"{mesh.name}."), to=self.to)
+            place = name if is_bare else name.removeprefix(f"{mesh.name}.")
+            channel = _channel(mesh, place)
+            mesh = mesh.move(channel or place, self.to, channel=channel is not None)
         return mesh
 
 
@@ -168,6 +171,12 @@ def edited(mesh: Mesh, edits: Edits, known: Catalog) -> Mesh:
     for edit in made:
         mesh = edit.on(mesh, known)
     return mesh
+
+
+def _channel(mesh: Mesh, name: str) -> str | None:
+    """Return the channel that a name means: `channel:NAME`, or the name of no node."""
+    bare = name.removeprefix(CHANNEL)
+    return bare if bare != name or (name in mesh.channels and name not in mesh.nodes) else None
 
 
 def _check_no_marks(settings: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -11,6 +11,7 @@ from exop import Application, Platform
 from exop.cli import main
 from exop.cli.commands.hosting import peers_text
 from exop.errors import PeerUnreachable
+from exop.remoting.api.remote_platform import RemotePlan
 from tests.cli.shell import answer_of, facts
 from tests.rig import PATIENCE
 
@@ -155,12 +156,13 @@ def test_an_adopted_application_shows_what_still_runs_at_the_old_home(near: Plat
 
 @pytest.fixture
 def two_parts(near: Platform) -> Platform:
-    """Two applications with nodes on `far`, one of which has its source there."""
+    """Two applications with nodes on `far`, one of which has its source there, and a queue named as the source."""
     near.remoting.connect("inproc:far")
     for name in ("one", "two"):
         app = Application(name)
         place = app if name == "one" else app.on("far")
-        numbers = place.add("numbers", "stock:count_up")
+        numbers = app.channel("numbers", kind="queue", host="far")
+        place.add("numbers", "stock:count_up", out=numbers)
         app.on("far").add("passed", "stock:pass_on", item=numbers)
         near.apply(app.build())
     return near
@@ -171,11 +173,28 @@ def test_a_host_is_drained(near: Platform) -> None:
     """Everything that runs there moves to the home, in one change per application."""
     found = facts("drain", "far", "--on", "near")
     assert [(one["application"], one["moved"]) for one in found] == [
-        ("one", ["passed"]),
-        ("two", ["numbers", "passed"]),
+        ("one", ["channel:numbers", "passed"]),
+        ("two", ["channel:numbers", "numbers", "passed"]),
     ]
-    assert all(near.mesh(name).node("passed").host is None for name in ("one", "two"))
+    assert not any(near.mesh(name).spans("near") for name in ("one", "two"))
     assert facts("drain", "far", "--on", "near") == []
+
+
+@pytest.mark.usefixtures("two_parts")
+def test_a_drain_names_what_is_left_on_the_host(near: Platform, monkeypatch, capsys) -> None:
+    """What another change has placed there meanwhile is not reported as moved, and the exit code is 1."""
+    plain = RemotePlan.carry_out
+
+    def carry_out(plan: RemotePlan, **bounds: Any) -> Any:
+        found = plain(plan, **bounds)
+        near.apply(near.mesh(found.application).move("numbers", "far", channel=True))
+        return found
+
+    monkeypatch.setattr(RemotePlan, "carry_out", carry_out)
+    assert main(["drain", "far", "--on", "near", "--json"]) == 1
+    said = capsys.readouterr()
+    assert [one["moved"] for one in json.loads(said.out)] == [["passed"], ["numbers", "passed"]]
+    assert "one: channel:numbers is still on far; drain it again" in said.err
 
 
 @pytest.mark.usefixtures("two_parts")

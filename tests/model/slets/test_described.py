@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Literal
+from enum import Enum, IntEnum
+from pathlib import Path, PurePath
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict
 
 import msgpack
 import pytest
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from exop import Application, Batch, Memento, OutputPort, OutputPorts, Punctuation, Slet, input_port, slet
 from exop.errors import MeshError, SettingError, StoredStateError, UnknownName, WiringError
 from exop.model.meshes.mesh import Mesh
-from exop.model.slets.described import absent, describe
+from exop.model.slets.described import absent, describe, read_type, type_text
+from exop.model.slets.ports import PortType, mismatch
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.catalog import known_slets
@@ -26,6 +28,35 @@ class Size(Enum):
     """A setting of a class."""
 
     SMALL = 1
+
+
+class Row(TypedDict):
+    """Where something is."""
+
+    place: str
+
+
+class Table(dict[str, int]):
+    """Counts by name."""
+
+
+class Spot(NamedTuple):
+    """A place on a road."""
+
+    road: int
+    km: float
+
+
+class Rank(IntEnum):
+    """A number with a name."""
+
+    FIRST = 1
+
+
+class Named(Protocol):
+    """What has a name."""
+
+    name: str
 
 
 @dataclass
@@ -198,6 +229,29 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
+
+
+@dataclass
+class Bus(Car):
+    """A car, too."""
+
+
+@pytest.mark.parametrize(
+    ("sent", "taken", "refused"),
+    [
+        (Row, (dict[str, Any], dict, Mapping[str, Any], TypedDict("Other", {"place": str})), (list[str], Car, Spot)),
+        (Table, (dict[str, int], Mapping[str, int]), (list[int], Car)),
+        (Spot, (tuple[Any, ...], Sequence[Any]), (dict[str, Any], Row)),
+        (Rank, (int, Enum), (str, Size)),
+        (Bus, (Car, Named), (Row, Spot)),
+        (Path, (PurePath,), (str,)),
+    ],
+)
+def test_what_an_item_is_does_not_depend_on_where_its_class_is(sent: Any, taken: Any, refused: Any) -> None:
+    """A port takes the same types from another host, which describes them, as from the same one."""
+    for source in (PortType(sent), read_type(type_text(PortType(sent)))):
+        assert [one for one in taken if mismatch(source, PortType(one))] == []
+        assert [one for one in refused if not mismatch(source, PortType(one))] == []
 
 
 @given(st.data())
