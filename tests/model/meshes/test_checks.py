@@ -79,7 +79,7 @@ def test_unknown_kinds_ports_and_channels_are_told():
     with pytest.raises(UnknownName, match="the channel 'a': the platform has no kind 'queu'; did you mean 'queue'"):
         check(replace(mesh, channels={**mesh.channels, "a": ChannelSpec("a", "queu")}), KINDS)
     fed_elsewhere = Mesh("m").add(node("sink", "console", item="c"), ChannelSpec("c", "kafka"))
-    with pytest.raises(UnknownName, match=r"has no kind 'kafka'; run `pip install 'exop\[kafka\]'`"):
+    with pytest.raises(UnknownName, match=r"has no kind 'kafka'; run `pip install plugins/exop-kafka` in"):
         check(fed_elsewhere, KINDS)
     with pytest.raises(UnknownName, match=r"middle.out: the mesh 'line' has no channel 'b'; known: a"):
         check(replace(mesh, channels={"a": mesh.channels["a"]}), KINDS)
