@@ -71,6 +71,10 @@ def test_an_input_that_is_connected_to_nothing_is_told():
     unfed = Mesh("m").add(node("sink", "console", item="c"), ChannelSpec("c"))
     with pytest.raises(MeshError, match=r"sink.item reads the channel 'c', into which nothing is pushed"):
         check(unfed, KINDS)
+    for slet, other in {"console": "a", "words": "CHANNEL"}.items():
+        fed = line().remove("sink").add(node("sink", slet, item="b"))
+        with pytest.raises(MeshError, match=rf"rewire line.sink item={other}`, or remove sink; then remove middle"):
+            check(fed.remove("middle"), KINDS, difference(fed, fed.remove("middle")))
 
 
 def test_unknown_kinds_ports_and_channels_are_told():
