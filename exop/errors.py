@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Final, TypeVar
 T = TypeVar("T")
 #: The maximum number of known names in a message.
 _SHOWN: Final = 20
-#: The plugins of this project that are installed separately, as `exop-NAME`.
-_PLUGINS: Final = ("duckdb", "kafka", "spark")
+#: The plugins of this project, which are installed from its folder; and the extras with the packages of PyPI.
+_PLUGINS: Final = ("exop-duckdb", "exop-kafka", "exop-spark")
+_EXTRAS: Final = {"pyarrow": "columns", "numpy": "columns", "cryptography": "tls", "zeroconf": "discovery"}
 
 
 class ExopError(Exception):
@@ -50,6 +51,13 @@ class ExopError(Exception):
         raise AttributeError(name)
 
 
+def install_command(package: str) -> str:
+    """Return the command that installs a plugin of this project, or another package."""
+    if package in _PLUGINS:
+        return f"`pip install plugins/{package}` in the folder of ExoP"
+    return f"`pip install 'exop[{_EXTRAS[package]}]'`" if package in _EXTRAS else f"`pip install {package}`"
+
+
 class MeshError(ExopError):
     """The mesh is invalid."""
 
@@ -70,8 +78,8 @@ class UnknownName(MeshError):
         message = f"{self.facts['place']} has no {self.facts['kind']} {self.facts['name']!r}"
         plugin = str(self.facts["name"]).partition(":")[0]
         offered = self.facts["kind"] in ("slet", "kind")
-        if offered and plugin in _PLUGINS and not any(name.startswith(plugin) for name in known):
-            return f"{message}; run `pip install 'exop[{plugin}]'`"
+        if offered and f"exop-{plugin}" in _PLUGINS and not any(name.startswith(plugin) for name in known):
+            return f"{message}; run {install_command(f'exop-{plugin}')}"
         if self.facts["kind"] == "peer" and not known:
             return f"{message}; `exop connect URI` links it with one"
         return f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
@@ -217,10 +225,10 @@ class PluginError(ExopError):
     defaults: ClassVar[Mapping[str, Any]] = {"what": "plugin"}
 
     def compose(self) -> str:
-        """Add the command that installs the plugin whose module is missing, or pyarrow."""
-        absent = re.search(rf"No module named '(exop_(?:{'|'.join(_PLUGINS)})|pyarrow)\b", str(self.facts["problem"]))
-        needed = absent[1].removeprefix("exop_").replace("pyarrow", "columns") if absent else ""
-        return super().compose() + (f"; run `pip install 'exop[{needed}]'`" if needed else "")
+        """Add the command that installs a missing module of this project, or of its extras."""
+        absent = re.search(r"No module named '(\w+)", str(self.facts["problem"]))
+        name = absent[1].replace("_", "-") if absent else ""
+        return super().compose() + (f"; run {install_command(name)}" if name in (*_PLUGINS, *_EXTRAS) else "")
 
 
 class BundleError(ExopError):

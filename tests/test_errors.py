@@ -96,11 +96,12 @@ def test_suggestions():
     assert suggest("x", ["report", "other"]) == "known: other, report"
     assert suggest("x", [], "node") == "there is no node here"
     missing = UnknownName(place="a", kind="slet", name="duckdb:sql", known=["stock:show"])
-    assert str(missing) == "a has no slet 'duckdb:sql'; run `pip install 'exop[duckdb]'`"
+    assert str(missing) == "a has no slet 'duckdb:sql'; run `pip install plugins/exop-duckdb` in the folder of ExoP"
     absent = UnknownName(place="a", kind="kind", name="kafka", known=["queue"])
-    assert str(absent) == "a has no kind 'kafka'; run `pip install 'exop[kafka]'`"
-    file = errors.PluginError(plugin="a.py", problem="No module named 'pyarrow'")
-    assert str(file).endswith("; run `pip install 'exop[columns]'`")
+    assert str(absent) == "a has no kind 'kafka'; run `pip install plugins/exop-kafka` in the folder of ExoP"
+    for module in ("pyarrow", "numpy"):
+        file = errors.PluginError(plugin="a.py", problem=f"No module named '{module}'")
+        assert str(file).endswith("; run `pip install 'exop[columns]'`")
     assert "did you mean 'duckdb:sql'" in str(
         UnknownName(place="a", kind="slet", name="duckdb:sq", known=["duckdb:sql"])
     )

@@ -32,6 +32,7 @@ class LiveChange:
         made: Whether the change is to be made; otherwise it is to be refused.
         code: The exit code, when it has run.
         said: What it printed.
+        late: Whether it was not given, or not carried out, because the application had ended.
     """
 
     share: float
@@ -40,11 +41,17 @@ class LiveChange:
     made: bool = True
     code: int | None = None
     said: str = ""
+    late: bool = False
 
     @property
     def right(self) -> bool:
         """Whether it ended as expected."""
         return self.code == (0 if self.made else 1)
+
+    @property
+    def end(self) -> str:
+        """How it is expected to end."""
+        return "succeed" if self.made else "be refused"
 
     @property
     def line(self) -> str:
@@ -60,6 +67,11 @@ class LiveChange:
             self.said = f"it took more than {PATIENCE:g} s"
         else:
             self.code, self.said = done.returncode, done.stdout + done.stderr
+
+
+def missed_text(missed: int) -> str:
+    """Return what a verdict says of changes that came too late."""
+    return f", {missed} of the changes came after the end of the traffic" if missed else ""
 
 
 def replacements() -> list[LiveChange]:
@@ -120,26 +132,39 @@ class Operator:
         lines: list[str] = []
         for one in self.changes:
             lines += [f"   {one.why}", f"   {one.line}"]
-            said = one.said.strip() if one.code is not None else "(the application had ended before)"
-            lines += [f"     {line}" for line in said.splitlines()[:24]]
-            lines += ["", *([] if one.right else [f"   this was to {'succeed' if one.made else 'be refused'}", ""])]
+            lines += [f"     {line}" for line in one.said.strip().splitlines()[:24]]
+            end = "(the application had ended before)" if one.late else f"this was to {one.end}"
+            lines += ["", *([] if one.right else [f"   {end}", ""])]
         return "\n".join(lines)
 
     @property
     def right(self) -> bool:
-        """Whether all changes ended as expected."""
-        return all(one.right for one in self.changes)
+        """Whether all changes ended as expected; those apart that were too late."""
+        return all(one.right or one.late for one in self.changes)
+
+    @property
+    def late(self) -> int:
+        """The number of changes for which the application ended too early."""
+        return sum(one.late for one in self.changes)
 
     def _work(self) -> None:
         for one in self.changes:
             while not self._left.is_set() and self._second() < one.share * self.seconds:
                 self._left.wait(LOOK)
-            if self._left.is_set():
-                return
-            one.carry_out(self.process)
+            if not self._left.is_set():
+                one.carry_out(self.process)
+            one.late = not one.right and self._ended()
         self.done.set()
         while not self._left.wait(LOOK):
             self._second()
+
+    def _ended(self) -> bool:
+        """Whether the traffic has ended."""
+        try:
+            with connect(str(self.process)) as platform:
+                return bool(platform.status(APPLICATION)["nodes"]["traffic"]["state"] == "ended")
+        except ExopError:  # with its platform
+            return True
 
     def _second(self) -> float:
         """The simulated second of the application, before the first while it opens; its pace is kept on the way."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from exop import Application
-from exop.errors import BuilderError
+from exop.errors import BuilderError, install_command
 
 from .readings import DELAY, PARTITIONS, partition_file
 from .slets import Alarms, Replay, decode, stamp
@@ -108,8 +108,9 @@ def _minutes(app: Application, readings: Any, aggregate: str, master: str) -> An
     """Add the slet that computes the minutes. The slets of all engines have the same ports, and read the same state."""
     slet, plugin = AGGREGATES[aggregate]
     if plugin and find_spec(plugin) is None:
-        name, extra = plugin.replace("_", "-"), plugin.removeprefix("exop_")
-        raise BuilderError(f"aggregate={aggregate} needs {name}: pip install 'exop[{extra}]', or choose another engine")
+        name = plugin.replace("_", "-")
+        cure = f"run {install_command(name)}, or choose another engine"
+        raise BuilderError(f"aggregate={aggregate} needs {name}: {cure}")
     more: dict[str, Any] = {"master": master} if aggregate == "spark" else {}
     return app.add(
         "per-minute",

@@ -92,8 +92,8 @@ class Applications:
 
     def _down(self, fact: str, application: str) -> StateError:
         return StateError(
-            f"{fact} ({self.lost[application]}); repair that, and start it again by `exop resume {application}`, or "
-            f"remove it by `exop remove {application}`"
+            f"{fact} ({self.lost[application]}); repair that, and start it again by `exop resume {application}`, or, "
+            f"if you correct code that is in no bundle, with the platform; or remove it by `exop remove {application}`"
         )
 
     def _check_open(self, application: str) -> None:

@@ -350,6 +350,8 @@ def test_state_moves_between_compatible_classes_alone(platform):
     platform.apply(grouped(source_of(cars()), summing, [], members="ab").build())
     plan = platform.plan(member(platform.mesh("app"), "c"))
     assert "move partitions of the group g: a 0-7, b 8-15 → a 0-4, b 5-9, c 10-15" in str(plan)
+    assert "is lost" not in str(platform.plan(platform.mesh("app").remove("a")))
+    assert "the state of a (" in str(platform.plan(platform.mesh("app").remove("a").remove("b").remove("sink")))
     mesh = platform.mesh("app").replace("a", totals, lose_state=True)
     platform.plan(mesh)
     with pytest.raises(PlanError, match=r"cannot take the state \(\w+\) of .: it has no field '\w+'; let all members"):

@@ -82,6 +82,7 @@ def test_help_stays_light():
         (["ps", "--jason"], "--jason"),
         (["ps", "--log-level", "loud"], "exop: --log-level: there is no level 'loud'; known: debug"),
         (["serve", "more", "words"], "too many arguments: more words"),
+        (["resolve", "app"], "exop: --commit or --abort is required; see"),
         (
             ["run", "app.py", "--rows", "4"],
             "Unknown option: --rows; a parameter of the application is written rows=VALUE",

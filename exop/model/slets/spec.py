@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal, cast
 
-from exop.errors import BuilderError, MeshError, SettingError, SletError, UnknownName
+from exop.errors import BuilderError, MeshError, SettingError, SletError, UnknownName, install_command
 from exop.model.items import DeadLetter
 from exop.model.slets.memento import Memento, check_fields
 from exop.model.slets.ports import PortSpec, PortType, derived, is_generic, port_type
@@ -242,9 +242,7 @@ class SletSpec:
                 raise type(error)(**{**error.facts, "place": inner}) from None
             problem, cure = f"specialised raised {error_text(error)}", "correct the settings, or its `specialised`"
             if isinstance(error, ModuleNotFoundError):
-                package = str(error.name).partition(".")[0]
-                package = "'exop[columns]'" if package in ("numpy", "pyarrow") else package
-                problem, cure = str(error), f"run `pip install {package}`"
+                problem, cure = str(error), f"run {install_command(str(error.name).partition('.')[0])}"
             raise SletError(slet=slet, what=what, problem=problem, cure=cure) from error
         if invalid := _invalid_ports(made, self.settings):
             raise SletError(slet=slet, what=what, problem=invalid, cure="choose other names, or correct `specialised`")

@@ -280,7 +280,7 @@ class Management(Hosting, Generic[AnyPlan]):
         """Plan a change that undoes change *number* of the history and restores the affected nodes and channels.
 
         Raises:
-            PlanError: the history has no entry *number*, or the entry has no stored change.
+            PlanError: the history has no entry *number*, its entry has changed no mesh, or there is no state directory.
         """
         toml, notes = self._applications.history.reverse(self.mesh(application), number)
         try:

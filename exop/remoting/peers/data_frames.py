@@ -228,7 +228,7 @@ class ConnectorTraffic:
     """The traffic of an attached connector.
 
     Attributes:
-        state: `attached`, `waiting` for the peer, or why the connector is refused.
+        state: `connected`, `waiting` for the peer, or why the connector is refused.
         sent: The number of the next event to send; of an inbox, to receive.
         done: The number of the first event that is not acknowledged.
         credit: The number of the first event that the inbox does not accept yet.
@@ -263,7 +263,7 @@ class SenderEnd(Outgoing):
     def report(self, progress: Progress) -> None:
         """Take the progress of the inbox."""
         traffic = self.traffic
-        traffic.done, traffic.credit, traffic.state = progress.done, progress.credit, "attached"
+        traffic.done, traffic.credit, traffic.state = progress.done, progress.credit, "connected"
         if self.resumed:
             self.sender.acknowledged(progress)
             return

@@ -374,7 +374,7 @@ class PeerLink:
             problem = end.broken or _NOT_PERMITTED
         else:
             # A peer that was restarted uses the same numbers again, and knows nothing of the last report.
-            end.number, end.reported, end.traffic.state = offer.number, None, "attached"
+            end.number, end.reported, end.traffic.state = offer.number, None, "connected"
             self._bound[offer.number] = end
             self._ready.add(end)
             return

@@ -35,6 +35,7 @@ class Writer:
     def __init__(self, link: Link, client: Mapping[str, str]) -> None:
         self.link = link
         self.records = 0
+        self._settled = 0  # the records that `deliver` has found acknowledged
         self._failed: list[tuple[Failure, Message, dict[str, Any]]] = []
         self._turn = threading.Lock()
         own = {
@@ -53,7 +54,8 @@ class Writer:
     @property
     def unacknowledged(self) -> int:
         """The number of records that no broker has acknowledged."""
-        return len(self._producer) + len(self._failed)
+        self._producer.poll(0)  # the length of the client also counts what it reports, such as a broker that is away
+        return min(len(self._producer), self.records - self._settled) + len(self._failed)
 
     def partitions(self, timeout: float) -> list[int] | None:
         """Return the partitions of the topic; see `Link.partitions`.
@@ -105,6 +107,7 @@ class Writer:
         if self._failed:
             self._again()
         self.link.look(self._producer)
+        given = self.records
         left = self._producer.flush(AWAY if self.link.waiting else patience)
         if self._failed:
             raise self._refusal()
@@ -112,6 +115,7 @@ class Writer:
             why = self.link.waiting or f"no acknowledgement within {patience:g} s"
             cure = "start the brokers; the records are kept until then"
             raise self.link.error(BrokersAway, f"{left} records are not acknowledged: {why}", cure)
+        self._settled = given
 
     def close(self, patience: float) -> None:
         """Wait for acknowledgements for the last time, and report the records that have none."""

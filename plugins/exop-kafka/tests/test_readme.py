@@ -24,7 +24,7 @@ def snippet(language: str) -> str:
 
 def test_the_example_runs(capsys):
     """On the mock cluster, with the output that the page shows."""
-    exec(compile(snippet("python"), "README.md", "exec"), {"__name__": "readme"})
+    exec(compile(snippet("python"), "README.md", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out == snippet("text")
 
 

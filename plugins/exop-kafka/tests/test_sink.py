@@ -85,6 +85,8 @@ def test_a_checkpoint_fails_while_the_brokers_are_away(cluster):
         sink.item(b"0")
         sink.flush()
         cluster.down()
+        eventually(lambda: len(sink._writer._producer))  # it has to report that no broker answers
+        eventually(lambda: sink.metrics()["unacknowledged"] == 0)
         sink.patience = 0.5
         for n in range(1, 100):
             sink.item(b"%d" % n)

@@ -52,10 +52,15 @@ def test_the_operator_replaces_and_slows_down_while_the_traffic_flows(tmp_path, 
 
 
 def test_what_ends_otherwise_is_told():
-    """A change that failed, or was never given, makes the demo fail."""
+    """A change that failed makes the demo fail; one for which the traffic ended too early is told apart."""
     operator = Operator(1, 60, pace.Pace(12.0), replacements())
-    assert not operator.right
-    assert "had ended before" in operator.report()
     operator.changes[0].code, operator.changes[0].said = 1, "exop: something"
+    assert not operator.right
     assert "this was to succeed" in operator.report()
+    assert "had ended before" not in operator.report()
+    operator.changes[0].code = 0
+    operator.start()  # no platform is in that process
+    operator.leave()
+    assert (operator.right, operator.late) == (True, 2)
+    assert "had ended before" in operator.report()
     assert [one.made for one in operator.changes] == [True, False, True]

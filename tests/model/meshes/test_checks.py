@@ -71,6 +71,10 @@ def test_an_input_that_is_connected_to_nothing_is_told():
     unfed = Mesh("m").add(node("sink", "console", item="c"), ChannelSpec("c"))
     with pytest.raises(MeshError, match=r"sink.item reads the channel 'c', into which nothing is pushed"):
         check(unfed, KINDS)
+    for slet, other in {"console": "a", "words": "CHANNEL"}.items():
+        fed = line().remove("sink").add(node("sink", slet, item="b"))
+        with pytest.raises(MeshError, match=rf"rewire line.sink item={other}`, or remove sink; then remove middle"):
+            check(fed.remove("middle"), KINDS, difference(fed, fed.remove("middle")))
 
 
 def test_unknown_kinds_ports_and_channels_are_told():
@@ -79,7 +83,7 @@ def test_unknown_kinds_ports_and_channels_are_told():
     with pytest.raises(UnknownName, match="the channel 'a': the platform has no kind 'queu'; did you mean 'queue'"):
         check(replace(mesh, channels={**mesh.channels, "a": ChannelSpec("a", "queu")}), KINDS)
     fed_elsewhere = Mesh("m").add(node("sink", "console", item="c"), ChannelSpec("c", "kafka"))
-    with pytest.raises(UnknownName, match=r"has no kind 'kafka'; run `pip install 'exop\[kafka\]'`"):
+    with pytest.raises(UnknownName, match=r"has no kind 'kafka'; run `pip install plugins/exop-kafka` in"):
         check(fed_elsewhere, KINDS)
     with pytest.raises(UnknownName, match=r"middle.out: the mesh 'line' has no channel 'b'; known: a"):
         check(replace(mesh, channels={"a": mesh.channels["a"]}), KINDS)

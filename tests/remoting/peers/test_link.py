@@ -155,7 +155,7 @@ def test_a_frame_that_the_inbox_cannot_decode_stops_its_connector_only() -> None
         assert pair.proxy.dials == 1
         assert {one.key: one.state for one in pair.a.traffic()} == {
             "app/c/a>b": "no item of the type int",
-            "other": "attached",
+            "other": "connected",
         }
 
 

@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from exop.errors import install_command
+
 from .. import settings
 from ..cluster.master import (
     check_encrypted,
@@ -290,9 +292,7 @@ def check_installed() -> None:
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
-        raise SparkError(
-            f"pyspark cannot be imported: {error}; run `pip install 'exop[spark]'`, which installs it"
-        ) from error
+        raise SparkError(f"pyspark cannot be imported: {error}; run {install_command('exop-spark')}") from error
 
 
 def _spark(master: str) -> Spark:

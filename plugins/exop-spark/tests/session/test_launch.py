@@ -79,7 +79,7 @@ def test_the_trace_of_an_error_that_is_told_is_not_logged_as_well(caplog):
 def test_pyspark_that_is_missing_is_told_with_the_line_that_installs_it(monkeypatch):
     """The packages of a user may be damaged."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(SparkError, match=r"pyspark cannot be imported: .*; run `pip install 'exop\[spark\]'`"):
+    with pytest.raises(SparkError, match=r"pyspark cannot be imported: .*; run `pip install plugins/exop-spark` in"):
         engine._spark("local[2]")
 
 
