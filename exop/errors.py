@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from textwrap import indent
 from typing import Any, ClassVar, Final, TypeVar
 
+from exop.safe_repr import error_text, message
+
 T = TypeVar("T")
 #: The maximum number of known names in a message.
 _SHOWN: Final = 20
@@ -48,6 +50,11 @@ class ExopError(Exception):
         if name in facts:
             return facts[name]
         raise AttributeError(name)
+
+
+def told(error: BaseException) -> str:
+    """Return the message of an error that ExoP raised on purpose; for any other exception, its class as well."""
+    return message(error) if isinstance(error, ExopError) else error_text(error)
 
 
 class MeshError(ExopError):
