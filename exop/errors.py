@@ -322,9 +322,10 @@ class RemotingError(ExopError):
 
 
 class PeerUnreachable(RemotingError):
-    """No platform answers at `address`: `problem`."""
+    """No platform answers at `address`: `problem`, `cure`."""
 
-    template = "no platform answers at {address}: {problem}; start one with `exop serve`, or see `exop ps`"
+    template = "no platform answers at {address}: {problem}; {cure}"
+    defaults: ClassVar[Mapping[str, Any]] = {"cure": "start one with `exop serve`, or see `exop ps`"}
 
 
 class PeerRefused(RemotingError):
@@ -343,21 +344,21 @@ class ProtocolMismatch(RemotingError):
 
 
 class ConnectionLost(PeerUnreachable):
-    """The connection ended before the answer arrived: `address`, `operation`, `problem`."""
+    """The connection ended before the answer arrived: `address`, `operation`, `problem`, `cure`."""
 
-    template = (
-        "the connection to {address} ended during {operation!r} ({problem}); "
-        "it is unknown whether it was carried out: look with `exop ps` before you repeat it"
-    )
+    template = "the connection to {address} ended during {operation!r} ({problem}); {cure}"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "cure": "it is unknown whether it was carried out: look with `exop ps` before you repeat it"
+    }
 
 
 class CallTimeout(PeerUnreachable):
-    """The answer did not arrive in time: `address`, `operation`, `seconds`."""
+    """The answer did not arrive in time: `address`, `operation`, `seconds`, `cure`."""
 
-    template = (
-        "{address} did not answer {operation!r} within {seconds:g} s; it may still carry it out: "
-        "look with `exop ps` before you repeat it"
-    )
+    template = "{address} did not answer {operation!r} within {seconds:g} s; {cure}"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "cure": "it may still carry it out: look with `exop ps` before you repeat it"
+    }
 
 
 class AddressInUse(RemotingError):

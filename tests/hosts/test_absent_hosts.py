@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exop import Application, EndOfStream, InputPort, Memento, OutputPort, Slet, input_port, slet
-from exop.cli.status_text import attention_lines, held_nodes, troubles
+from exop.cli.status_text import attention_lines, held_nodes, problem_lines, troubles
 from exop.errors import CheckpointError, PeerUnreachable, PlanError
 from exop.runtime.component import Component
 from exop.runtime.drivers.source import ThreadDriver
@@ -176,7 +176,8 @@ def test_a_slet_waits_for_an_absent_host_and_goes_on_by_itself(kind: str):
         with one.away():
             status = one.there.home.status(APP)["hosts"]["h1"]
             why = "'table' on h2: no platform answers at h2: it is away; start one with `exop serve`, or see `exop ps`"
-            assert f"reads waits for table.at.h2 ({why})" in held_nodes(status)
+            assert held_nodes(status) == "; waiting: reads"
+            assert [*problem_lines(status)] == [f"app.reads waits for table.at.h2 ({why})"]
             assert troubles(status["nodes"]["reads"], "app.reads") == [f"waits for {why}"]
             assert not [*attention_lines(status)]
             assert status["nodes"]["reads"]["state"] == "active"
