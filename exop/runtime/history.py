@@ -220,7 +220,7 @@ class History:
             trouble = str(problem)
         before, self._trouble = self._trouble, trouble
         if trouble not in ("", before):
-            facts = {"application": application, "error": trouble}
+            facts = {"application": application or "(the platform)", "error": trouble}
             logger("exop.runtime").error("entries of the history are not stored yet", **facts)
 
     def _rows(self, application: str) -> Mapping[int, dict[str, Any]]:
