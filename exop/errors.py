@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from textwrap import indent
 from typing import Any, ClassVar, Final, TypeVar
 
+from exop.safe_repr import error_text, message
+
 T = TypeVar("T")
 #: The maximum number of known names in a message.
 _SHOWN: Final = 20
@@ -56,6 +58,11 @@ def install_command(package: str) -> str:
     if package in _PLUGINS:
         return f"`pip install plugins/{package}` in the folder of ExoP"
     return f"`pip install 'exop[{_EXTRAS[package]}]'`" if package in _EXTRAS else f"`pip install {package}`"
+
+
+def told(error: BaseException) -> str:
+    """Return the message of an error that ExoP raised on purpose; for any other exception, its class as well."""
+    return message(error) if isinstance(error, ExopError) else error_text(error)
 
 
 class MeshError(ExopError):
@@ -323,9 +330,10 @@ class RemotingError(ExopError):
 
 
 class PeerUnreachable(RemotingError):
-    """No platform answers at `address`: `problem`."""
+    """No platform answers at `address`: `problem`, `cure`."""
 
-    template = "no platform answers at {address}: {problem}; start one with `exop serve`, or see `exop ps`"
+    template = "no platform answers at {address}: {problem}; {cure}"
+    defaults: ClassVar[Mapping[str, Any]] = {"cure": "start one with `exop serve`, or see `exop ps`"}
 
 
 class PeerRefused(RemotingError):
@@ -344,21 +352,21 @@ class ProtocolMismatch(RemotingError):
 
 
 class ConnectionLost(PeerUnreachable):
-    """The connection ended before the answer arrived: `address`, `operation`, `problem`."""
+    """The connection ended before the answer arrived: `address`, `operation`, `problem`, `cure`."""
 
-    template = (
-        "the connection to {address} ended during {operation!r} ({problem}); "
-        "it is unknown whether it was carried out: look with `exop ps` before you repeat it"
-    )
+    template = "the connection to {address} ended during {operation!r} ({problem}); {cure}"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "cure": "it is unknown whether it was carried out: look with `exop ps` before you repeat it"
+    }
 
 
 class CallTimeout(PeerUnreachable):
-    """The answer did not arrive in time: `address`, `operation`, `seconds`."""
+    """The answer did not arrive in time: `address`, `operation`, `seconds`, `cure`."""
 
-    template = (
-        "{address} did not answer {operation!r} within {seconds:g} s; it may still carry it out: "
-        "look with `exop ps` before you repeat it"
-    )
+    template = "{address} did not answer {operation!r} within {seconds:g} s; {cure}"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "cure": "it may still carry it out: look with `exop ps` before you repeat it"
+    }
 
 
 class AddressInUse(RemotingError):

@@ -28,6 +28,8 @@ FRAMES: Final = 12
 _AGAIN: Final = 0.2
 #: Files whose frames are between a driver and a slet: compiled methods, and the runtime.
 _CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
+#: Packages of the platform whose frames are left out of a running stack; slets are in others.
+_OURS: Final = tuple(f"exop.{one}." for one in ("hosts", "model", "registry", "remoting", "runtime", "wiring"))
 
 #: Exceptions of user code, including `sys.exit()`; caught where it runs outside of the handling of items.
 RAISED: Final = (Exception, SystemExit, GeneratorExit)
@@ -139,8 +141,9 @@ def frames_within(thread: int | None, entry: CodeType) -> list[tuple[FrameType, 
 
 
 def stack_of(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """Return a running stack as Python prints it, from frames and their lines, innermost first."""
-    summary = traceback.StackSummary.extract(reversed(list(islice(frames, FRAMES))))
+    """Return a running stack as Python prints it, without frames of the platform; the first frame is the innermost."""
+    users = (one for one in frames if not str(one[0].f_globals.get("__name__")).startswith(_OURS))
+    summary = traceback.StackSummary.extract(reversed(list(islice(users, FRAMES))))
     return clean("".join(summary.format()))
 
 

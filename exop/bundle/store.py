@@ -246,7 +246,8 @@ def _written(place: object) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise StateError(f"{place} cannot be used for bundles: {problem.strerror or problem}") from problem
+        cure = "make room there, or make it usable, and repeat the command"
+        raise StateError(f"{place} cannot be used for bundles: {problem.strerror or problem}; {cure}") from problem
 
 
 def _write(place: Path, content: bytes) -> None:

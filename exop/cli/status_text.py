@@ -24,19 +24,23 @@ def lasts(status: Facts) -> str:
 
 def held_nodes(status: Facts) -> str:
     """Return the suspended and waiting nodes of an application as a suffix of its state; empty if there are none."""
-    held = [name for name, node in status["nodes"].items() if node["state"] == "suspended"]
-    waiting = [
-        f"; {name} waits for {channel} ({', '.join(producers)})"
-        for name, node in status["nodes"].items()
-        for channel, producers in node.get("waits_for", {}).items()
-    ]
-    return (f"; suspended: {', '.join(held)}" if held else "") + "".join(waiting)
+    suspended = [name for name, node in status["nodes"].items() if node["state"] == "suspended"]
+    waiting = [name for name, node in status["nodes"].items() if node.get("waits_for")]
+    held = {"suspended": suspended, "waiting": waiting}
+    return "".join(f"; {how}: {', '.join(names)}" for how, names in held.items() if names)
+
+
+def waiting_lines(status: Facts) -> Iterator[str]:
+    """Yield a line for each node of an application that waits for a channel, with the channel and its producers."""
+    for name, node in status["nodes"].items():
+        for channel, producers in node.get("waits_for", {}).items():
+            yield f"{status['name']}.{name} waits for {channel} ({', '.join(producers)})"
 
 
 def problem_lines(status: Facts, without: Collection[str] = ()) -> Iterator[str]:
     """Yield the lines on the problems of an application on all its hosts, except those of other hosts *without*."""
     parts = [one for host, one in status.get("hosts", {}).items() if "nodes" in one and host not in without]
-    yield from dict.fromkeys(line for one in (status, *parts) for line in attention_lines(one))
+    yield from dict.fromkeys(line for one in (status, *parts) for line in (*waiting_lines(one), *attention_lines(one)))
 
 
 def attention_lines(status: Facts, *, brief: bool = False) -> Iterator[str]:

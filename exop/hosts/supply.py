@@ -125,7 +125,8 @@ def platform_of(host: str, links: Links) -> RemotePlatform:
 
     link = links()[host]
     if link.client is None:
-        raise PeerUnreachable(address=host, problem=link.reason or "it is not connected")
+        cure = "start it again, or repair the network; see `exop peers`"
+        raise PeerUnreachable(address=host, problem=link.reason or "it is not connected", cure=cure)
     return RemotePlatform(host, link.client)
 
 

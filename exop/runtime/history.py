@@ -50,6 +50,7 @@ class History:
         self.store: Store | None = None
         self._known = known
         self._counting = threading.Lock()
+        self._trouble = ""
         self._process = os.urandom(8).hex()
         self._kept: defaultdict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=MOST))
 
@@ -68,7 +69,7 @@ class History:
         entry |= {"outcome": UNDER_WAY, "process": self._process}
         number = None
         if self.store is not None and what != "start":
-            with self._problems_logged():
+            with self._problems_logged(application):
                 number = self._put(entry)
         token = _ENTRY.set(entry)
         try:
@@ -119,7 +120,7 @@ class History:
         caller, name = _caller(), application if application in self._known else PLATFORM
         peer = calling_platform() or None
         new: dict[str, Any] = {"application": name, "what": operation, "outcome": outcome, "peer": peer, "count": 0}
-        with self._counting, self._problems_logged():
+        with self._counting, self._problems_logged(name):
             same = ("what", "outcome", "peer")
             rows = (row for row in self._rows(name).items() if "count" in row[1])
             found = (row for row in rows if all(row[1].get(fact) == new[fact] for fact in same))
@@ -192,7 +193,7 @@ class History:
         name = entry["application"]
         if (recorded := _RECORDED.get()) is not None:
             recorded.append(entry["what"])
-        with self._problems_logged():
+        with self._problems_logged(name):
             if entry["what"] == "start" and entry["outcome"] != "done":
                 # If every start of a process fails, these entries must not displace more useful ones.
                 last = self.of(name)[-1:]
@@ -210,11 +211,17 @@ class History:
         return None
 
     @contextmanager
-    def _problems_logged(self) -> Iterator[None]:
+    def _problems_logged(self, application: str) -> Iterator[None]:
+        """Log a problem of the store when it begins, not for every entry that waits."""
+        trouble = ""
         try:
             yield
         except ExopError as problem:
-            logger("exop.runtime").error("an entry of the history is not stored yet", error=str(problem))
+            trouble = str(problem)
+        before, self._trouble = self._trouble, trouble
+        if trouble not in ("", before):
+            facts = {"application": application or "(the platform)", "error": trouble}
+            logger("exop.runtime").error("entries of the history are not stored yet", **facts)
 
     def _rows(self, application: str) -> Mapping[int, dict[str, Any]]:
         if self.store is not None:

@@ -426,7 +426,7 @@ class Applications:
         deployment.check_finished()
         return unwritten and StateError(
             f"{deployment.name}: the change is made and runs, but it is not stored ({unwritten}); it will be "
-            f"stored with the next change, or when the platform is closed: make room there"
+            f"stored with the next change, or when the platform is closed"
         )
 
     def _set_inactive(self, application: str) -> None:

@@ -20,7 +20,7 @@ from exop import (
     input_port,
     slet,
 )
-from exop.cli.status_text import attention_lines, held_nodes, troubles
+from exop.cli.status_text import attention_lines, held_nodes, problem_lines, troubles
 from exop.errors import ComponentFailed, WiringError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
@@ -166,7 +166,8 @@ def test_no_item_goes_past_an_unfilled_table(world):
     assert world.waits()
     status = world.platform.status("app")
     assert status["nodes"]["enrich"]["waits_for"] == {"rates": ["load.out"]}
-    assert held_nodes(status) == "; enrich waits for rates (load.out)"
+    assert held_nodes(status) == "; waiting: enrich"
+    assert [*problem_lines(status)] == ["app.enrich waits for rates (load.out)"]
     assert "waits for rates to be filled" in troubles(status["nodes"]["enrich"], "app.enrich")[0]
     world.fill()
     assert world.seen == WHOLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 
 from exop import Application, EndOfStream, InputPort, Memento, OutputPort, Slet, input_port, slet
-from exop.cli.status_text import attention_lines, held_nodes, troubles
+from exop.cli.status_text import attention_lines, held_nodes, problem_lines, troubles
 from exop.errors import CheckpointError, PeerUnreachable, PlanError
 from exop.runtime.component import Component
 from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.lifecycle import State
+from exop.runtime.supervision.watchdog import whereabouts
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import PATIENCE, eventually
 
@@ -176,7 +178,8 @@ def test_a_slet_waits_for_an_absent_host_and_goes_on_by_itself(kind: str):
         with one.away():
             status = one.there.home.status(APP)["hosts"]["h1"]
             why = "'table' on h2: no platform answers at h2: it is away; start one with `exop serve`, or see `exop ps`"
-            assert f"reads waits for table.at.h2 ({why})" in held_nodes(status)
+            assert held_nodes(status) == "; waiting: reads"
+            assert [*problem_lines(status)] == [f"app.reads waits for table.at.h2 ({why})"]
             assert troubles(status["nodes"]["reads"], "app.reads") == [f"waits for {why}"]
             assert not [*attention_lines(status)]
             assert status["nodes"]["reads"]["state"] == "active"
@@ -203,6 +206,27 @@ def test_an_application_is_changed_while_a_slet_waits_for_an_absent_host(kind: s
         home.apply(beside)
         assert one.component.state is None or one.component.state.number == 3 + (kind not in REPEATED)
         eventually(lambda: held_nodes(home.status(APP)["hosts"]["h1"]))
+
+
+def test_a_call_without_an_answer_is_told_in_words():
+    """Not by what the platform does in it."""
+    with absent(next(iter(KINDS))) as one:
+        asked, answered = threading.Event(), threading.Event()
+
+        def stuck(peer: str, operation: str, **given: Any) -> Any:
+            asked.set()
+            answered.wait(PATIENCE)
+            return one.call(peer, operation, **given)
+
+        one.reader.call_peer = stuck
+        RELEASED[0] += 1
+        assert asked.wait(PATIENCE)
+        deployment = one.there.home.deployment(APP)
+        told = whereabouts(deployment.components.values(), deployment.drivers())
+        answered.set()
+        assert told.startswith("\nreads is at\n")
+        assert told.endswith("\n  it waits for the table 'table' on h2")
+        assert "exop/runtime" not in told
 
 
 @pytest.mark.parametrize("kind", REPEATED)

@@ -6,11 +6,12 @@ import _thread
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from exop import Application
-from exop.errors import LifecycleError, PlanError, StaleMesh
+from exop.errors import LifecycleError, PlanError, StaleMesh, StateError
 from exop.hosts.fragment_change import FragmentChange
 from exop.hosts.protocol.messages import Decision, Proceed
 from exop.runtime.pause import Pause
@@ -70,8 +71,8 @@ def test_several_hosts_change_together():
         assert [(one["steps"], one["who"]) for one in b.history("app")][1:] == [(["replace check"], "platform a")]
 
 
-def test_a_refusal_in_prepare_leaves_all_as_it_was():
-    """The slet of one host does not open: the error names the host and the slet, and the others run on."""
+def test_a_refusal_in_prepare_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    """A slet does not open, or a disk is full: the error names the host and the slet, and the others run on."""
     with hosts("a", "b", "c") as (a, b, c):
         before = a.apply(counting("b", also=["c"]))
         edited = before.replace("check", check_too).replace("check-c", refuses, lose_state=True)
@@ -79,6 +80,10 @@ def test_a_refusal_in_prepare_leaves_all_as_it_was():
             PlanError, match=r"c: check-c failed while opening: no room.*nothing was changed on any host"
         ):
             a.apply(edited)
+        with monkeypatch.context() as full:
+            full.setattr(b._hosts, "record", Mock(side_effect=StateError("no room")))
+            with pytest.raises(PlanError, match=r"^b: no room; nothing was changed on any host"):
+                a.apply(before.replace("check", check_too))
         assert a.mesh("app") == before
         assert b.deployment("app").components["check"].spec.name == "check"
         at_rest(a, b, c)

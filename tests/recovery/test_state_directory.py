@@ -16,6 +16,7 @@ from exop import Application, Memento, Platform, hookimpl, slet
 from exop.cli import main
 from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
+from exop.logs import set_up
 from tests.rig import eventually
 
 
@@ -197,8 +198,11 @@ def test_a_change_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path) -> 
         assert (started["number"], started["what"]) == (3, "start")
 
 
-def test_refused_calls_displace_no_entry_that_waits_for_the_disk(tmp_path: Path) -> None:
-    """While the disk is full, a refused operation has one entry that waits, however often it is called."""
+def test_refused_calls_displace_no_entry_that_waits_for_the_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While the disk is full, an operation refused several times has one entry that waits, and one log line."""
+    set_up()
     with platform(tmp_path) as running:
         running.apply(app().build())
         refusing(running, yes=True)
@@ -206,6 +210,8 @@ def test_refused_calls_displace_no_entry_that_waits_for_the_disk(tmp_path: Path)
             running._applications.history.refused("app", "end", "too low")
         assert running._applications.store is not None
         assert len(running._applications.store._entries) == 1
+        (line,) = [one for one in capsys.readouterr().err.splitlines() if "not stored" in one]
+        assert all(told in line for told in ("application=app", str(tmp_path), "make room there"))
         refusing(running, yes=False)
         running._applications.history.refused("app", "end", "too low")
         running._applications.history.refused("app", "end", "too low")

@@ -225,6 +225,9 @@ def _platform_lines(platforms: list[dict[str, Any]]) -> Iterator[str]:
     yield columns(head, [row for one in platforms for row in _rows(one)])
     shown = {one["platform"] for one in platforms if "applications" in one}
     for one in platforms:
+        if "problem" in one:
+            yield f"process {one['pid']}: {one['problem']}"
+        yield from (f"{name}: not started again: {why}" for name, why in one.get("failed_to_restart", {}).items())
         for status in one.get("applications", {}).values():
             yield from problem_lines(status, shown)
         yield from call_lines(one)
@@ -237,13 +240,13 @@ def _rows(platform: dict[str, Any]) -> list[list[str]]:
 
     begin, address = [str(platform["pid"]), platform["platform"]], platform["address"]
     if "problem" in platform:
-        return [[*begin, "-", f"does not answer: {platform['problem']}", "", "", "", address]]
+        return [[*begin, "-", "does not answer", "", "", "", address]]
     rows = []
     for name, status in ((name, whole(one)) for name, one in platform["applications"].items()):
         counts = (str(len(status["nodes"])), number(totals_of(status)["items"]))
         rows.append([*begin, name, state_text(status) + held_nodes(status), lasts(status), *counts, address])
-    failed = platform.get("failed_to_restart", {})
-    rows += [[*begin, name, f"not started again: {why}", "", "", "", ""] for name, why in failed.items()]
+    failed = platform.get("failed_to_restart", ())
+    rows += [[*begin, name, "not started again", "", "", "", ""] for name in failed]
     return rows or [[*begin, "-", "waits", "", "", "", address]]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from exop.errors import ExopError, PlanError
+from exop.errors import ExopError, PlanError, told
 from exop.hosts.moves.ahead import Ahead
 from exop.model.meshes.shadow import Shadow
 from exop.model.slets.memento import Memento
@@ -31,7 +31,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.ports import BufferedOutput
-from exop.safe_repr import RAISED, error_text, safe_repr
+from exop.safe_repr import RAISED, safe_repr
 from exop.wiring.changes.arrivals import adopt_foreign, dumped
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Step
@@ -159,7 +159,7 @@ class Twin(Standby):
         try:
             self._begin()
         except RAISED as error:
-            self.give_up(error_text(error))
+            self.give_up(told(error))
         self._begun.set()
         super().run()
 
@@ -265,7 +265,7 @@ class Feeder(Follower):
             try:
                 self._exchange(calls)
             except RAISED as problem:  # of the other host, or of the encoding of an item
-                self.give_up(f"{self.place.host}: {error_text(problem)}")
+                self.give_up(f"{self.place.host}: {told(problem)}")
             if self.calls or not self._open:
                 return
 

@@ -22,7 +22,6 @@ from exop.hosts.protocol.coordinator import Coordinator
 from exop.hosts.protocol.member import Member
 from exop.hosts.protocol.participant import Participant
 from exop.logs import logger
-from exop.safe_repr import error_text
 
 if TYPE_CHECKING:
     from exop.hosts.federation import Federation
@@ -255,7 +254,7 @@ class Exchange:
                         self._owner.record(application, entry)
                     except ExopError as error:
                         plan = entry.plan if not hasattr(entry, "proposal") else entry.proposal.plan
-                        problem = messages.NotRecorded(plan, error_text(error))
+                        problem = messages.NotRecorded(plan, str(error))
                         self._act(application, machine, machine.receive(problem, time.monotonic()))
                         return
                     if isinstance(entry, messages.Finished):

@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any
 
-from exop.errors import ExopError, PlanError
+from exop.errors import ExopError, PlanError, told
 from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.runtime.supervision.interrupts import delegated, held
-from exop.safe_repr import error_text, message
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import Changes
 
@@ -66,7 +65,7 @@ class Participant(threading.Thread):
                     handed = self._do(do, turn)
                 except BaseException as error:  # noqa: BLE001 (the caller of the plan gets it, or its text)
                     self.error = self.error or error
-                    problem = message(error) if isinstance(error, ExopError) else f"{step}: {error_text(error)}"
+                    problem = told(error) if isinstance(error, ExopError) else f"{step}: {told(error)}"
                 if step == "abort":  # the report lets the next plan begin
                     self._end(turn, made=False)
                 self._report(Did(self.plan, step, handed, problem, self.restart if step == "cut" else None))

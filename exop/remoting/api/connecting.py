@@ -53,7 +53,7 @@ def connect(
     running = [one for one in wanted if not one.problem]
     if len(running) == 1:
         return RemotePlatform(running[0].address)
-    names = ", ".join(f"{one.pid} ({one.name})" for one in running or found)
+    names = ", ".join(f"{one.pid} ({one.name})" for one in running or found if not one.problem)
     if running:
         raise PeerUnreachable(f"several platforms run: {names}; name one of them, or its number (by --on)")
     if wanted:  # it does not answer
@@ -62,7 +62,10 @@ def connect(
         return RemotePlatform(target)
     text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
     if target is not None and found and not Path(target).exists():
-        text = f"no platform has the name or number {target}; there are {names}"
+        silent = [one.problem for one in found if one.problem]
+        there = [f"there are {names}"] if names else []
+        answering = " that answers" if silent else ""
+        text = "; ".join([f"no platform{answering} has the name or number {target}", *there, *silent])
     if rest.isdecimal():
         text = f"no platform has the name {target}; for an address write tls://{target}"
     raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from exop.errors import ComponentFailed, StoredStateError
+from exop.errors import CallTimeout, ComponentFailed, ConnectionLost, StoredStateError
 from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
@@ -161,7 +161,11 @@ class RemotePlatform(Management[RemotePlan]):
         while not found.ended:
             if on_wait is not None:
                 on_wait()
-            found = call("outcome", {"number": found.number}, kind)
+            try:
+                found = call("outcome", {"number": found.number}, kind)
+            except (CallTimeout, ConnectionLost) as lost:  # the operation itself may go on
+                facts = {name: fact for name, fact in lost.facts.items() if name != "cure"}
+                raise type(lost)(**facts | {"operation": operation}) from None
         return self._from_wire(found.result)
 
     def _to_wire(self, value: Any) -> Any:

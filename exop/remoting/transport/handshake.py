@@ -34,6 +34,7 @@ from exop.remoting.transport.codec import BadMessage, decode_message, encode_mes
 from exop.remoting.transport.endpoints import Endpoint, dial
 from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, FrameRefused, TooLate
 from exop.remoting.transport.limits import Budget, Limits
+from exop.remoting.transport.operation import REPEAT
 from exop.remoting.transport.sockets import Peer
 from exop.safe_repr import clean
 
@@ -172,7 +173,13 @@ def meet(
     channel = calling_channel(sock, limits)
     try:
         hello = msgspec.structs.replace(hello, platform=wanted, run=hooks.run if hooks is not None else "")
-        welcome = greet(channel, endpoint.label, deadline, hello, identity)
+        try:
+            welcome = greet(channel, endpoint.label, deadline, hello, identity)
+        except TooLate:
+            who = f"process {peer.pid}" if peer.pid else "a process"
+            cure = f"wait if it is busy, continue it if it is stopped (`kill -CONT {peer.pid or 'PID'}`), or end it"
+            problem = f"{who} listens there, but does not answer"
+            raise PeerUnreachable(address=endpoint.label, problem=problem, cure=cure) from None
         for name, source in ((wanted, "the one that is wanted"), (peer.name, "its certificate")):
             if name and welcome.name != name:
                 shown = clean(welcome.name[:_SHOWN])
@@ -194,7 +201,7 @@ def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:
 
 
 def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello, identity: Identity | None) -> Welcome:
-    """The dialler's side of the greeting."""
+    """The dialler's side of the greeting; raises `TooLate` after *deadline*."""
     try:
         # It may have declined before it read anything; the answer can still be read then.
         with suppress(EOFError):
@@ -203,11 +210,11 @@ def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello, 
     except (BadMessage, FrameRefused):
         raise _mismatch(address, "something else", "no known release") from None
     except TooLate:
-        raise PeerUnreachable(address=address, problem="a process listens there, but does not answer") from None
+        raise
     except EOFError as problem:
         if isinstance(alert := problem.__cause__, ssl.SSLError):
             raise PeerRefused(address=address, problem=explain(alert, identity)) from None
-        raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
+        raise ConnectionLost(address=address, operation="hello", problem=str(problem), cure=REPEAT) from None
     release = f"exop {clean(answer.exop[:_SHOWN])}" if answer.exop else "an unknown release"
     if answer.protocol != PROTOCOL:
         raise _mismatch(address, answer.protocol, release)

@@ -25,6 +25,10 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 PEER: Final[ContextVar[Peer | None]] = ContextVar("PEER", default=None)
 #: Seconds that a client waits for an operation that opens slets or imports code.
 LONG: Final = 120.0
+#: The operations that change nothing, and so can be repeated after an error: those with the role `observe`.
+READING: Final = {"ping"}
+#: The cure of an error for one of them.
+REPEAT: Final = "look at the process there, or repeat it"
 _MARK: Final = "__exop_operation__"
 
 
@@ -94,6 +98,8 @@ def operation(function: F | None = None, /, **marks: Any) -> F | Callable[[F], F
         if bare:
             raise TypeError(f"{function.__qualname__} is no operation: annotate its parameter {bare[0]!r} with a type")
         setattr(function, _MARK, marks)
+        if marks.get("role") == "observe":
+            READING.add(marks.get("name") or function.__name__)
         return function
 
     return mark if function is None else mark(function)

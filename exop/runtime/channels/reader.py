@@ -14,7 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
-from exop.errors import ChannelFull, ExopError, MeshError, PeerUnreachable, PlanError, PlatformBusy, UnknownName
+from exop.errors import (
+    CallTimeout,
+    ChannelFull,
+    ConnectionLost,
+    ExopError,
+    MeshError,
+    PeerUnreachable,
+    PlanError,
+    PlatformBusy,
+    UnknownName,
+)
 from exop.model.meshes.nodes import INBOX, OUTBOX, READER
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.values.classes import Declared
@@ -224,10 +234,12 @@ class Reader(DirectChannel):
             CutShort: the driver has to park.
             ExopError: *problem*, since nothing waits any more: the channel is closed, or the call of the slet given up.
         """
-        self.filled, self._problem = False, str(problem)
-        self.away = f"{self.channel!r} on {self.peer}: {problem}"
         # What changes the content is called once, by the slet: until then, a query that finds nothing.
         changes = (kind := self.kinds.get(self.reads)) is None or changes_content(kind, call[0])
+        if isinstance(problem, (CallTimeout, ConnectionLost)) and not changes:
+            problem = type(problem)(**problem.facts | {"cure": "the call is repeated until it is answered"})
+        self.filled, self._problem = False, str(problem)
+        self.away = f"{self.channel!r} on {self.peer}: {problem}"
         self._call_later((QUERY, _written([["item is None", 0], {}])) if changes else call)
         # Imported lazily: the watchdog imports the channels.
         from exop.runtime.supervision.watchdog import current_node

@@ -67,6 +67,7 @@ _NAMES: Final = (
 )
 #: Parts of the errors: what was done, and cures.
 ANOTHER: Final = "give another directory, --state DIR"
+_ROOM: Final = "make room there, or make it writable"
 _RESTORE: Final = "nothing was changed; restore the whole state directory from one copy"
 _ACCEPT: Final = "accept the database as it is by `exop state accept {}`"
 
@@ -192,7 +193,7 @@ class Database:
                     with suppress(sqlite3.Error):  # gives the room of the log back; the error itself is raised below
                         self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 if isinstance(problem, (sqlite3.Error, OSError)):
-                    raise StateError(f"{self.path} could not be written: {problem}") from problem
+                    raise StateError(f"{self.path} could not be written: {problem}; {_ROOM}") from problem
                 raise
             if sealed:
                 failpoint("generation-committed")
@@ -371,8 +372,7 @@ def _has_content(path: Path) -> bool:
 def _unusable(path: Path, problem: Exception) -> StateError:
     """Return the error for a database that cannot be opened, because of its content or its location."""
     if isinstance(problem, (OSError, sqlite3.OperationalError)) and not str(problem).startswith("no such"):
-        cure = "make room there, or make it writable"
-        return StateError(f"{path} cannot be used ({problem}); nothing was changed; {cure}, or {ANOTHER}")
+        return StateError(f"{path} cannot be used ({problem}); nothing was changed; {_ROOM}, or {ANOTHER}")
     what = f"{path} is no state of ExoP, or it is damaged ({problem})"
     return StateError(f"{what}; {_RESTORE}, or move it away to start afresh, or {ANOTHER}")
 

@@ -84,8 +84,8 @@ class Checkpoints:
                 database.execute(f"INSERT OR REPLACE INTO checkpoints VALUES (?, ({_NUMBER}) + 1, ?, ?, ?, ?)", row)
                 failpoint("checkpoint-writing")
         except StateError as problem:
-            cure = "the one before it stands; make room there, or make it writable"
-            raise StateError(f"the checkpoint of {name} could not be written ({problem}); {cure}") from problem
+            stands = "the one before it stands"
+            raise StateError(f"the checkpoint of {name} could not be written ({problem}); {stands}") from problem
         self._written[name] = digests
         failpoint("checkpoint-committed")
         return sum(len(row[-1]) for row in changed)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final, Generic, TypeVar
 
 from exop.errors import ComponentFailed
@@ -30,8 +31,8 @@ SETTING: Final = 1.0
 #: The call that runs in the current thread.
 _LOCAL = threading.local()
 
-#: Packages whose frames precede user code in a stack, and are not shown.
-_OURS: Final = ("exop.runtime.", "exop.wiring.", "exop.model.")
+#: A wait is divided into parts of so many seconds. If the whole process stands still, this uses up only one of them.
+_PART: Final = 1.0
 
 
 class Owner:
@@ -84,9 +85,18 @@ class UserCall(Generic[T]):
         return time.monotonic() - self._begin
 
     def wait(self, seconds: float | None, *, interruptible: bool = False) -> bool:
-        """Wait up to *seconds* for the call; return whether it has ended. An interrupt ends an *interruptible* wait."""
+        """Wait up to *seconds* for the call; return whether it has ended. An interrupt ends an *interruptible* wait.
+
+        Time for which the whole process stands still (SIGSTOP) does not count: the call had no chance to go on.
+        """
+
+        def done() -> bool:
+            return self.over or self.abandoned or (interruptible and interrupted())
+
+        left = inf if seconds is None else seconds
         with woken(self._wake) if interruptible else nullcontext(), self._changed:
-            self._changed.wait_for(lambda: self.over or self.abandoned or (interruptible and interrupted()), seconds)
+            while not self._changed.wait_for(done, min(left, _PART)) and left > 0:
+                left -= _PART
             return self.over
 
     def result(self, seconds: float | None, *, interruptible: bool = False) -> T:
@@ -127,10 +137,7 @@ class UserCall(Generic[T]):
 
     def stack(self) -> str:
         """Return the stack of the user's code, as Python prints it."""
-        frames = frames_within(self._thread.ident, UserCall._run.__code__)
-        while frames and frames[-1][0].f_globals.get("__name__", "").startswith(_OURS):
-            frames.pop()
-        return stack_of(frames)
+        return stack_of(frames_within(self._thread.ident, UserCall._run.__code__))
 
     def _run(self) -> None:
         _LOCAL.call = self

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from exop.logs import logger
 from exop.model.slets.ports import node_at
 from exop.model.slets.slet import Slet
+from exop.runtime.channels.reader import Reader
 from exop.runtime.component import LIVE, Component
 from exop.runtime.dataflow.fusion import CALLS
 from exop.runtime.drivers.base import Driver, current_driver
@@ -33,6 +34,8 @@ from exop.safe_repr import error_text, stack_of
 
 #: The interval at which every driver measures one item, and all applications are checked, in seconds.
 SAMPLING: Final = 0.05
+#: If one interval takes longer than this, in seconds, the whole process stood still.
+STANDSTILL: Final = 1.0
 #: Seconds between two calls of `make_visible` while items arrive.
 VISIBLE_WITHIN: Final = 1.0
 #: The functions in which a thread runs a driver.
@@ -45,6 +48,11 @@ class Sampler:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._looks: list[Callable[[], bool]] = []
+        self._stopped = 0.0
+
+    def clock(self) -> float:
+        """Return the time in seconds without that for which the whole process stood still (SIGSTOP)."""
+        return time.monotonic() - self._stopped
 
     def add(self, look: Callable[[], bool]) -> None:
         """Call *look* from now on."""
@@ -55,7 +63,10 @@ class Sampler:
 
     def _run(self) -> None:
         while True:
+            begin = time.monotonic()
             time.sleep(SAMPLING)
+            passed = time.monotonic() - begin
+            self._stopped += passed if passed > STANDSTILL else 0.0
             for look in list(self._looks):
                 try:
                     again = look()
@@ -119,7 +130,7 @@ class Watchdog:
     `hangs` of the slet's service (an event of the registry), and an entry of the status.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = SAMPLER.clock) -> None:
         self._clock = clock
         self._seen: dict[Driver, _Look] = {}
 
@@ -239,7 +250,10 @@ def probe_stack(components: Iterable[Component], driver: Driver) -> Probe | None
         return None
     frames = list(walk_stack(innermost))
     depth = next((depth for depth, (frame, _) in enumerate(frames) if frame is found[1]), len(frames))
-    return Probe(*found, stack_of(frames[: depth + 1]))
+    inside = frames[: depth + 1]
+    reader = next((_self(frame) for frame, _ in inside if frame.f_code is Reader._ask.__code__), None)
+    waits = f"  it waits for the {reader.reads} {reader.channel!r} on {reader.peer}\n" if reader is not None else ""
+    return Probe(*found, stack_of(inside) + waits)
 
 
 def current_node() -> tuple[str, str] | None:

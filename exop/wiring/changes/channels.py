@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from exop.errors import PlanError
+from exop.errors import PlanError, told
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, parts
 from exop.model.meshes.diff import Difference, difference
@@ -19,7 +19,7 @@ from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.component import Component
 from exop.runtime.component_manager import make_channel
 from exop.runtime.deployment import Deployment
-from exop.safe_repr import add_note, error_text
+from exop.safe_repr import add_note
 from exop.wiring.graph.execution_plan import plan_execution
 from exop.wiring.graph.region import Region
 from exop.wiring.graph.wiring_graph import Edge, WiringGraph
@@ -33,7 +33,7 @@ def undo_all(steps: list[Undo], error: BaseException) -> None:
         try:
             steps.pop()()
         except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
-            add_note(error, f"and while it was undone: {error_text(problem)}")
+            add_note(error, f"and while it was undone: {told(problem)}")
 
 
 def restoring(changed: object, *names: str) -> list[Undo]:

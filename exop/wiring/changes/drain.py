@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, product
 from typing import Any
 
-from exop.errors import PlanError
+from exop.errors import PlanError, told
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.meshes.mesh import Mesh, Node
@@ -32,7 +32,7 @@ from exop.runtime.drivers.source import EngineDriver, SourceDriver
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput
-from exop.safe_repr import RAISED, error_text
+from exop.safe_repr import RAISED
 from exop.wiring.changes.channels import Undo, restoring
 from exop.wiring.changes.plan import Plan
 from exop.wiring.graph import ids
@@ -293,7 +293,7 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
     except RAISED as error:
         held = driver.held_by and f"{driver.held_by}; repair or resume that first"
         late = held or f"not within {pause.timeout:g} s{call.whereabouts()}"
-        why = late if call.abandoned else error_text(error)
+        why = late if call.abandoned else told(error)
         raise PlanError(f"{component.node.name} has not quiesced: {why}") from error
 
 

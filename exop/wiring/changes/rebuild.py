@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, Final, NamedTuple
 
-from exop.errors import ExopError, NotRebuildable
+from exop.errors import NotRebuildable, told
 from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
@@ -33,7 +33,6 @@ from exop.runtime.drivers.base import acting_as
 from exop.runtime.log.memory import Position
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.interrupts import check_interrupt
-from exop.safe_repr import error_text
 from exop.wiring.changes.plan import Plan
 from exop.wiring.graph import ids
 from exop.wiring.shadow.comparison import same
@@ -339,7 +338,7 @@ class Rebuild:
                 if time.perf_counter() > until:
                     break
         except Exception as error:
-            problem = str(error) if isinstance(error, ExopError) else error_text(error)
+            problem = told(error)
             raise _refused(self._successor.node, problem, "repair the slet, or the log") from error
 
 

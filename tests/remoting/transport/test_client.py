@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ import msgpack
 import pytest
 from rpyc.core import brine
 
-from exop import __version__
+from exop import __version__, connect
+from exop.cli.commands.looking import ps
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch, RemotingError
 from exop.remoting import ControlClient, ControlServer, Limits, find_platforms
-from exop.remoting.transport import endpoints
+from exop.remoting.transport import endpoints, rundir
 from exop.remoting.transport.codec import encode_message
 from exop.remoting.transport.frames import BoundedChannel
 from exop.remoting.transport.handshake import PROTOCOL, Declined, Welcome
@@ -99,12 +101,13 @@ def test_half_a_reply_ends_with_the_call(fake: Callable[..., ControlClient]) -> 
     assert time.monotonic() - started < 60, "it has waited for the end of the connection"
 
 
-def test_no_reply(fake: Callable[..., ControlClient]) -> None:
-    """A server that does not answer ends the call in its time."""
+@pytest.mark.parametrize(("operation", "cure"), [("ready", "it may still carry it out"), ("status", "repeat it")])
+def test_no_reply(fake: Callable[..., ControlClient], operation: str, cure: str) -> None:
+    """A server that does not answer ends the call in its time; only what changes something is in doubt then."""
     client = fake(frame(WELCOME), b"")
     client.platform()
-    with pytest.raises(CallTimeout, match=r"within 0\.1 s"):
-        client.call("ready", timeout=0.1)
+    with pytest.raises(CallTimeout, match=rf"within 0\.1 s; .*{cure}"):
+        client.call(operation, timeout=0.1)
 
 
 def test_answer_to_nobody(fake: Callable[..., ControlClient]) -> None:
@@ -214,18 +217,26 @@ def test_interrupted_call(server: ControlServer, desk: Any, monkeypatch: pytest.
 
 def test_find_platforms(server: ControlServer) -> None:
     """Running platforms are found with name, process, address and release."""
-    from exop import __version__
-
     (found,) = find_platforms()
     assert (found.name, found.pid, found.address, found.exop) == ("desk", os.getpid(), server.address, __version__)
     assert found.problem == ""
 
 
-def test_find_silent_platform(fake: Callable[..., ControlClient], tmp_path: Path, run_directory: Path) -> None:
-    """A platform that does not answer is listed with the reason, and not for ever waited for."""
+def test_find_silent_platform(
+    fake: Callable[..., ControlClient], tmp_path: Path, run_directory: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    """A platform that does not answer is listed with its process, and not for ever waited for; nor is a name there."""
     fake(b"")
     run_directory.mkdir(mode=0o700)
     (run_directory / "4711.sock").symlink_to(tmp_path / "fake.sock")
-    found = find_platforms(timeout=0.1)
-    assert [platform.pid for platform in found] == [4711]
-    assert found[0].problem
+    monkeypatch.setattr(rundir, "find_platforms", partial(find_platforms, timeout=0.1))
+    with pytest.raises(PeerUnreachable) as named:
+        connect("b")
+    assert ps() == 0
+    _, row, line = capsys.readouterr().out.splitlines()
+    assert row.split() == ["4711", "-", "does", "not", "answer", str(tmp_path / "fake.sock")]
+    told = f"process {os.getpid()} listens there, but does not answer; wait if it is busy, continue it if it is stopped"
+    assert line.startswith("process 4711: ")
+    assert told in line
+    assert str(named.value).startswith("no platform that answers has the name or number b; ")
+    assert told in str(named.value)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from exop.errors import ComponentFailed
-from exop.runtime.supervision.budget import Owner, UserCalls
+from exop.runtime.supervision.budget import Owner, UserCall, UserCalls
 from tests.rig import PATIENCE, eventually
 
 
@@ -42,6 +42,25 @@ def test_a_call_that_hangs_is_given_up_and_shown_until_it_returns():
     gate.set()
     eventually(lambda: not calls.plain(), "the end of the call")
     assert late == ["closed"]
+
+
+def test_time_for_which_the_process_stands_still_does_not_count(monkeypatch):
+    """A process that is stopped during a call gives the call its time when it goes on."""
+    release, now, waits = threading.Event(), [0.0], list[float]()
+    call = UserCall(set(), component(), "opening", lambda: release.wait(PATIENCE), bool, bool)
+    wait = call._changed.wait
+
+    def stands_still(seconds: float) -> bool:
+        waits.append(seconds)
+        if len(waits) == 1:
+            now[0] += 100.0
+            return False
+        release.set()
+        return wait(PATIENCE)
+
+    monkeypatch.setattr(threading, "_time", lambda: now[0])
+    monkeypatch.setattr(call._changed, "wait", stands_still)
+    assert call.wait(2.0)
 
 
 def test_an_application_that_is_gone_waits_for_nothing():

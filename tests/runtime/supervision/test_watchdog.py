@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from exop.errors import PlanError
 from exop.model.filter import where
 from exop.model.properties import HANGS, NAME
 from exop.runtime.lifecycle import State
+from exop.runtime.supervision import watchdog
 from exop.runtime.supervision.budget import UserCalls
 from exop.runtime.supervision.watchdog import Sampler, Visibility, Watchdog, probe_stack
 from tests.change.tools import chain, changed, count_to, end, finish, plain, writing
@@ -426,3 +428,17 @@ def test_applications_are_looked_at_as_soon_as_there_can_be_a_thread(monkeypatch
             sampler.add(lambda: False)
     sampler.add(looked.set)  # returns None: once is enough
     assert looked.wait(PATIENCE)
+
+
+def test_the_clock_stops_while_the_process_stands_still(monkeypatch):
+    """An interval that takes far too long is no time that a slet has used."""
+    sampler, now, looked = Sampler(), [1000.0], list[float]()
+    lasts = iter([0.05, 73.0, 0.05])
+
+    def sleep(_: float) -> None:
+        now[0] += next(lasts)
+
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    sampler._looks = [lambda: looked.append(sampler.clock()) or len(looked) < 3]
+    sampler._run()
+    assert looked == pytest.approx([1000.05, 1000.05, 1000.1])
