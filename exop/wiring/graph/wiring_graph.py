@@ -275,8 +275,10 @@ def connected(
 
     def beside(vertex: str) -> Iterator[str]:
         for graph in graphs:
-            ends = (*graph.upstream(vertex), *graph.downstream(vertex)) if queues is None else ()
-            yield from ends if queues is None else graph.called_with(vertex, queues)
+            if queues is not None:
+                yield from graph.called_with(vertex, queues)
+            else:
+                yield from (*graph.upstream(vertex), *graph.downstream(vertex))
 
     return dict.fromkeys(reached(vertices, beside)).keys()
 
