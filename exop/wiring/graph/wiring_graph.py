@@ -290,8 +290,8 @@ def find_cycles(graph: WiringGraph, order: Iterable[str]) -> list[list[str]]:
     """
     cycles, seen = [], set[str]()
 
-    def above(vertex: str) -> set[str]:
-        return {*graph.upstream(vertex)} - seen
+    def above(vertex: str) -> list[str]:
+        return [one for one in graph.upstream(vertex) if one not in seen]
 
     for start in order:
         group = [*reached({start} - seen, above)]
