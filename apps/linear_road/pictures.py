@@ -10,7 +10,6 @@ import numpy as np
 
 from apps.linear_road.answers import LIMITS
 from exop import Mesh
-from exop.model.meshes.checks import successors
 from exop.pictures.layout import lay_out
 
 mpl.use("Agg")
@@ -84,13 +83,12 @@ def draw_mesh(mesh: Mesh, picture: Path) -> Path:
     figure.tight_layout()
     figure.canvas.draw()  # a box gets its size when its text is drawn
     patches = {name: box.get_bbox_patch() for name, box in boxes.items()}
-    for name, followers in successors(mesh, lambda _channel: True).items():
-        for follower in followers:
-            style = {"arrowstyle": "-|>", "color": "#777777", "shrinkA": 0, "shrinkB": 1}
-            ends = {"patchA": patches[name], "patchB": patches[follower]}
-            bend = f"arc3,rad={_free_bend(axis, places, patches, name, follower)}"
-            arrow = {**style, **ends, "connectionstyle": bend}
-            axis.annotate("", places[follower], places[name], arrowprops=arrow, zorder=1)
+    for name, follower in _arrows(mesh):
+        style = {"arrowstyle": "-|>", "color": "#777777", "shrinkA": 0, "shrinkB": 1}
+        ends = {"patchA": patches[name], "patchB": patches[follower]}
+        bend = f"arc3,rad={_free_bend(axis, places, patches, name, follower)}"
+        arrow = {**style, **ends, "connectionstyle": bend}
+        axis.annotate("", places[follower], places[name], arrowprops=arrow, zorder=1)
     figure.savefig(picture, dpi=120)
     plt.close(figure)
     return picture
@@ -112,16 +110,18 @@ def _free_bend(
     return BENDS[0]
 
 
+def _arrows(mesh: Mesh) -> list[tuple[str, str]]:
+    """Each node with one into which it pushes."""
+    outputs = ((node.name, channel) for node in mesh.nodes.values() for channel in node.outputs().values())
+    ends = ((name, end, port) for name, channel in outputs for end, port in mesh.consumers(channel))
+    return list(dict.fromkeys((name, end.name) for name, end, port in ends if not end.slet.ports[port].pulled))
+
+
 def _places(mesh: Mesh) -> dict[str, tuple[float, float]]:
     """The columns and rows of the picture that a notebook shows of a mesh."""
-    arrows = [
-        (name, follower)
-        for name, followers in successors(mesh, lambda _channel: True).items()
-        for follower in followers
-    ]
     return {
         spot.name: (float(spot.column), (len(column) - 1) / 2 - row)
-        for column in lay_out(list(mesh.nodes), arrows).columns
+        for column in lay_out(list(mesh.nodes), _arrows(mesh)).columns
         for row, spot in enumerate(column)
         if spot.name
     }

@@ -16,6 +16,7 @@ from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.mesh import Mesh, Node
+from exop.model.reached import reached
 from exop.model.slets.spec import Role
 from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.channels.log import LogChannel
@@ -401,17 +402,16 @@ class Deployment:
 
     def _fillers(self, channel: Channel) -> set[Driver]:
         """Return the drivers without which the producers of a channel cannot end."""
-        silent, seen, found = self.silent(channel), set[str](), set[Driver]()
-        todo = [node.name for node, port in self.mesh.producers(channel.name) if f"{node.name}.{port}" in silent]
-        while todo:
-            if (name := todo.pop()) in seen or (component := self.components.get(name)) is None:
-                continue
-            seen.add(name)
-            found.update(filter(None, (component.driver, component.pusher)))
-            if not component.spec.own_driver:
-                inputs = component.node.inputs().values()
-                todo += [node.name for name in inputs for node, _ in self.mesh.producers(name)]
-        return found
+        silent = self.silent(channel)
+        ends = [node.name for node, port in self.mesh.producers(channel.name) if f"{node.name}.{port}" in silent]
+
+        def before(name: str) -> list[str]:
+            component = self.components.get(name)
+            inputs = {} if component is None or component.spec.own_driver else component.node.inputs()
+            return [node.name for to in inputs.values() for node, _ in self.mesh.producers(to)]
+
+        components = filter(None, map(self.components.get, reached(ends, before)))
+        return {driver for one in components for driver in (one.driver, one.pusher) if driver is not None}
 
 
 def _given(node: Node) -> str:

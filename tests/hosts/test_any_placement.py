@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from exop import Platform, hookimpl
 from exop.errors import ComponentFailed, ExopError, LifecycleError, PlanError, UnknownName
 from exop.hooks import Plugins
-from exop.model.meshes.checks import successors
 from exop.model.meshes.mesh import Mesh
+from exop.model.reached import reached
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from tests.mesh.random_mesh import RandomMesh, verdict
@@ -78,17 +78,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_cycle(mesh: Mesh) -> set[str]:
     """The nodes of the cycle of a mesh, if it has one."""
-    edges = successors(mesh, lambda channel: True)
 
-    def reached(start: str) -> set[str]:
-        found, left = set[str](), [start]
-        while left:
-            fresh = edges[left.pop()] - found
-            found |= fresh
-            left += fresh
-        return found
+    def called(name: str) -> set[str]:
+        ends = (end for to in mesh.nodes[name].outputs().values() for end in mesh.consumers(to))
+        return {node.name for node, port in ends if not node.slet.ports[port].pulled}
 
-    return {name for name in edges if name in reached(name)}
+    return {name for name in mesh.nodes if name in reached(called(name), called)}
 
 
 def placed(made: RandomMesh, chance: random.Random) -> Mesh:

@@ -9,7 +9,7 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -20,6 +20,7 @@ from exop.model.meshes.diff import Difference, difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_channels, check_ports
+from exop.model.reached import reached
 from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
 from exop.model.slets.spec import Absent, SletSpec
 from exop.safe_repr import RAISED, message
@@ -164,8 +165,14 @@ def _check_loops(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Collect
     A port that pulls ends the chain of calls: it takes from a queue, or reads what the channel keeps.
     """
     buffered = frozenset(name for name, kind in kinds.items() if kind.buffered) | {OUTBOX, INBOX}
+
+    def called(name: str) -> Iterator[str]:
+        for to in mesh.nodes[name].outputs().values():
+            ends = mesh.consumers(to) if mesh.channels[to].kind not in buffered else ()
+            yield from (node.name for node, port in ends if not node.slet.ports[port].pulled)
+
     try:
-        TopologicalSorter(successors(mesh, lambda to: mesh.channels[to].kind not in buffered, nodes)).prepare()
+        TopologicalSorter({name: called(name) for name in reached(nodes, called)}).prepare()
     except CycleError as found:
         path = " -> ".join(reversed(found.args[1]))
         cure = "join two of its slets through app.channel(name, kind='queue')"
@@ -289,29 +296,6 @@ def join_mismatch(kind: type[KindLike], pushed: PortType, taken: PortSpec, *, de
     )
 
 
-def successors(mesh: Mesh, follow: Callable[[str], bool], nodes: Iterable[str] | None = None) -> Mapping[str, set[str]]:
-    """For each node, the nodes into which its outputs push through channels for which `follow(channel)` is true.
-
-    With *nodes*, for these and all downstream of them.
-    """
-
-    def pushed_into(name: str) -> Iterator[str]:
-        for channel in filter(follow, mesh.nodes[name].outputs().values()):
-            yield from (node.name for node, port in mesh.consumers(channel) if not node.slet.ports[port].pulled)
-
-    return _reached(mesh.nodes if nodes is None else nodes, pushed_into)
-
-
-def _reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) -> dict[str, set[str]]:
-    """The names reachable from *start*, each with its successors."""
-    found, left = dict[str, set[str]](), [*start]
-    while left:
-        if (name := left.pop()) not in found:
-            found[name] = set(following(name))
-            left += found[name]
-    return found
-
-
 def sinks_that_refuse(mesh: Mesh, before: Mesh) -> Iterator[str]:
     """Yield a warning for each sink that refuses its items by its `deep_check`, or, on another host, gets others."""
     for name, node in mesh.nodes.items():
@@ -334,14 +318,14 @@ def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Itera
 
     Only channels at *nodes*, and downstream of them, are checked.
     """
-    below = _reached(
+    below = reached(
         nodes, lambda node: (end.name for to in mesh.nodes[node].outputs().values() for end, _ in mesh.consumers(to))
     )
     channels = dict.fromkeys(to for node in below for to in mesh.nodes[node].ports.values())
     first = sorted(name for name in channels if mesh.channels[name].settings.get("fill_first"))
     drivers = _drivers(mesh, kinds) if first else {}
     for name in first:
-        fillers = _reached(
+        fillers = reached(
             (node.name for node, _ in mesh.producers(name)),
             lambda node: (one.name for to in mesh.nodes[node].inputs().values() for one, _ in mesh.producers(to)),
         )
@@ -382,7 +366,8 @@ def _drivers_of(mesh: Mesh, kinds: Mapping[str, type[KindLike]], name: str) -> s
             elif not node.slet.ports[port].pulled:
                 yield from (producer.name for producer, _ in mesh.producers(channel))
 
-    _reached([name], callers)
+    for _ in reached([name], callers):
+        pass
     return drivers
 
 

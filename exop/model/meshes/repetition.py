@@ -5,11 +5,12 @@ Connectors between hosts and the journals of engines recognize events that come 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ChannelSpec, Node
+from exop.model.reached import reached
 
 #: Tells something about a node or channel.
 Test: TypeAlias = Callable[[Node | ChannelSpec], bool]
@@ -22,9 +23,13 @@ def varies(mesh: Mesh, channel: str, here: Test, meets: Test | None = None) -> s
     at once. What comes from another host, or from an engine that drives itself, is stored, and comes again as it was.
     *here* tells what is on this host, and *meets* where several drivers meet: by default, where several ports do.
     """
-    todo, seen, parted, idle = [channel], {channel}, False, ""
-    while todo:
-        name = todo.pop()
+
+    def before(name: str) -> Iterator[str]:
+        nodes = (node for node, _ in mesh.producers(name) if here(node) and not node.slet.own_driver)
+        return (to for node in nodes for to in node.inputs().values() if here(mesh.channels[to]))
+
+    parted, idle = False, ""
+    for name in reached([channel], before):
         ends, spec = mesh.producers(name), mesh.channels[name]
         nodes = [node for node, _ in ends if here(node)]
         others = {node.host for node, _ in ends if not here(node)} if here(spec) else ()
@@ -41,22 +46,24 @@ def varies(mesh: Mesh, channel: str, here: Test, meets: Test | None = None) -> s
             if several if meets is None else meets(node):
                 return f"several streams meet at {node.name}"
             idle = idle or (node.name if node.settings.get("idle") is not None else "")
-            for port, before in inputs.items():
+            for port, to in inputs.items():
                 if node.slet.ports[port].pulled:
                     return f"{node.name} pulls what waits"
-                if node.slet.ports[port].type.form != "item" and (why := vary_in_lots(mesh, before, here)):
+                if node.slet.ports[port].type.form != "item" and (why := vary_in_lots(mesh, to, here)):
                     return why
-                if before not in seen and here(mesh.channels[before]):
-                    seen.add(before)
-                    todo.append(before)
     return f"ways that meet wait for {idle} by the clock (`idle`)" if parted and idle else None
 
 
 def vary_in_lots(mesh: Mesh, channel: str, here: Test) -> str | None:
     """Return why the items of a channel may come in batches of other sizes after a restart, in words, or `None`."""
-    todo, seen = [channel], {channel}
-    while todo:
-        name = todo.pop()
+
+    def before(name: str) -> Iterator[str]:
+        for node, _ in mesh.producers(name):
+            for port, to in node.inputs().items() if here(node) else ():
+                if node.slet.ports[port].type.form == "item" and here(mesh.channels[to]):
+                    yield to  # the results of a batch of single items are a batch, too
+
+    for name in reached([channel], before):
         ends, known = mesh.producers(name), mesh.channels[name].type
         found = [node.name for node, _ in ends if here(node) and not node.inputs() and _gathers(node)]
         forms = [node.slet.ports[port].type.form for node, port in ends] or ["item" if known is None else known.form]
@@ -65,11 +72,6 @@ def vary_in_lots(mesh: Mesh, channel: str, here: Test) -> str | None:
                 found.append(node.name)
         if found:
             return f"{found[0]} takes what waits as one batch"
-        for node in {node.name: node for node, _ in ends if here(node)}.values():
-            for port, before in node.inputs().items():  # the results of a batch of single items are a batch, too
-                if node.slet.ports[port].type.form == "item" and before not in seen and here(mesh.channels[before]):
-                    seen.add(before)
-                    todo.append(before)
     return None
 
 
@@ -78,15 +80,12 @@ def lots_matter(mesh: Mesh, channel: str) -> bool:
 
     The results of a batch of single items are a batch, too. The journal of an engine counts rows.
     """
-    todo, seen = [channel], {channel}
-    while todo:
-        for node, port in mesh.consumers(todo.pop()):
-            behind = {*node.outputs().values()} if not node.slet.own_driver else set()
-            if behind and node.slet.ports[port].type.form != "item":
-                return True
-            todo += behind - seen
-            seen |= behind
-    return False
+
+    def goes_on(name: str) -> Iterator[tuple[Node, str]]:
+        return ((node, port) for node, port in mesh.consumers(name) if node.outputs() and not node.slet.own_driver)
+
+    behind = reached([channel], lambda name: (to for node, _ in goes_on(name) for to in node.outputs().values()))
+    return any(node.slet.ports[port].type.form != "item" for name in behind for node, port in goes_on(name))
 
 
 def _gathers(node: Node) -> bool:

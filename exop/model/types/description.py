@@ -23,6 +23,8 @@ from pathlib import PurePath
 from typing import Any, Final, Literal, NewType, TypeAlias, TypeVar, Union
 from uuid import UUID
 
+from exop.model.reached import reached
+
 Kind: TypeAlias = Literal[
     "any",  # everything: `Any`, `object`
     "open",  # not known: a name that is not resolved, a form without meaning here
@@ -203,14 +205,12 @@ class Type:
 
     def reached(self, *, unions: bool = True) -> Iterator[Type]:
         """Yield this type and all of which it consists, each once; without *unions*, no members of unions."""
-        seen: set[Type] = set()
-        found: list[Type] = [self]
-        while found:
-            if (one := found.pop()) not in seen:
-                seen.add(one)
-                yield one
-                found += one.arguments if unions or one.kind != "union" else ()
-                found += (field.type for field in one.fields.values())
+
+        def parts(one: Type) -> Iterator[Type]:
+            yield from one.arguments if unions or one.kind != "union" else ()
+            yield from (field.type for field in one.fields.values())
+
+        return reached([self], parts)
 
 
 def type_of(annotation: Any) -> Type:

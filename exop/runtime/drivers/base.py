@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partialmethod
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from exop.model.reached import reached
 from exop.runtime.dataflow.entry import InFlight, Unwind, Wait
 from exop.runtime.dataflow.inlets import Inlet, Inlets
 
@@ -316,12 +317,7 @@ class Driver:
 
     def waiting(self) -> Iterator[Driver]:
         """Yield the drivers for which this one waits, those for which these wait, and so on."""
-        seen, todo = set[Driver](), [*self.awaits()]
-        while todo:
-            if (driver := todo.pop()) not in seen:
-                seen.add(driver)
-                yield driver
-                todo += driver.awaits()
+        return reached(self.awaits(), lambda driver: driver.awaits())
 
     def unblock(self) -> None:
         """Now that this driver sleeps, make those that wait for room, and are to bring its next item, check again."""

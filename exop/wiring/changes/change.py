@@ -405,7 +405,7 @@ class Change:
         """Give a component that stays its new settings; it retries the item that it was suspended on."""
         component.muted = True
         self._muted.append(component)
-        self._undo_cut.append(remembered(component))
+        self._undo_cut += remembered(component)
         if (after := steps[0].after) is not None:
             component.configure(after)
         for step in steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TypeAlias
 
 from exop.errors import PlanError, told
@@ -14,6 +14,7 @@ from exop.model.meshes.diff import Difference, difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.fragments import REMOTE, awaited, comes, punctuated, time_field
 from exop.model.meshes.mesh import Mesh
+from exop.model.reached import reached
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.component import Component
@@ -79,8 +80,6 @@ def unpunctuated(graph: WiringGraph, channel: str) -> tuple[list[str], Collectio
 
     Windows by time send punctuations of their own.
     """
-    feeds: dict[str, dict[str, list[str] | None]] = {}  # by channel and producer: the inputs it waits for
-    todo = [channel]
 
     def follows(name: str) -> bool:
         kind = graph.channels[name]
@@ -88,14 +87,13 @@ def unpunctuated(graph: WiringGraph, channel: str) -> tuple[list[str], Collectio
             return kind.asked.type.punctuation
         return name != channel and isinstance(kind, WindowChannel) and timed_by(kind) is not None
 
-    while todo:
-        if (name := todo.pop()) in feeds:
-            continue
-        if follows(name):
-            feeds[name] = {}
-        else:
-            feeds[name] = {edge.name: _awaited(graph, edge) for edge in graph.producers[name]}
-            todo += (one for ends in feeds[name].values() for one in ends or ())
+    @cache
+    def feed(name: str) -> dict[str, list[str] | None]:
+        """The producers of a channel, each with the inputs for which it waits."""
+        return {} if follows(name) else {edge.name: _awaited(graph, edge) for edge in graph.producers[name]}
+
+    names = reached([channel], lambda name: (one for ends in feed(name).values() for one in ends or ()))
+    feeds = {name: feed(name) for name in names}
     found = punctuated({name: [*ends.values()] for name, ends in reversed(feeds.items())}, {*filter(follows, feeds)})
     return [producer for producer, ends in feeds[channel].items() if not comes(ends, found)], feeds.keys()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from exop.errors import ExopError, StaleMesh
 from exop.logs import logger
@@ -13,7 +14,7 @@ from exop.model.meshes.nodes import Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.history import History
-from exop.wiring.changes.channels import Undo
+from exop.wiring.changes.channels import Undo, restoring
 from exop.wiring.changes.plan import Plan, make_plan
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.follower import Follower
@@ -50,18 +51,16 @@ def renewed(plan: Plan, deployment: Deployment) -> Plan:
     return replace(plan, before=made.before, after=after, steps=tuple(steps), changes=made.changes)
 
 
-def remembered(component: Component) -> Undo:
-    """Return an undo that restores the settings, state and trouble that a component has now."""
-    node, status, error, trouble = component.node, component.status, component.error, component.trouble
-    kept, stuck, waiting = trouble.kept, component.stuck, component.waiting
+def remembered(component: Component) -> list[Undo]:
+    """Return the undo that restores the settings, state and trouble that a component has now."""
+    node = component.node
 
-    def bring_back() -> None:
-        component.error, trouble.kept, component.stuck, component.waiting = error, kept, stuck, waiting
-        component.become(status)
+    def configure_back() -> None:
         if node is not component.node:
             component.configure(node)
 
-    return bring_back
+    found: list[Undo] = [configure_back, partial(component.become, component.status)]
+    return [*found, *restoring(component, "error", "stuck", "waiting"), *restoring(component.trouble, "kept")]
 
 
 def followed_updates(component: Component, since: int, deployment: Deployment) -> Node:
@@ -92,7 +91,7 @@ def settle_updates(deployment: Deployment, ready: Iterable[Follower], since: int
             settled[component] = mesh.nodes[update.name]
     for component, node in settled.items():
         if component.node != node:
-            undo.append(remembered(component))
+            undo += remembered(component)
             component.configure(node)
     return mesh
 

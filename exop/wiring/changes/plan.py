@@ -9,14 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from exop.errors import PlanError
 from exop.model.meshes.checks import sinks_that_refuse
-from exop.model.meshes.diff import (
-    Difference,
-    SettingChange,
-    armed_text,
-    channel_text,
-    difference,
-    setting_changes,
-)
+from exop.model.meshes.diff import Difference, SettingChange, armed_text, channel_text, difference, setting_changes
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.shadow import Replaced, Shadow, as_shadow, check_keep
 from exop.model.slets.handover import HandOver, field_changes, hand_over, keeps_own_state

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from exop.model.properties import CONNECTED_TO, INSTANCE
+from exop.model.reached import reached
 from exop.model.slets.ports import PortSpec
 from exop.registry import ServiceReference
 from exop.runtime.channels.base import Channel
@@ -271,17 +272,15 @@ def connected(
     graphs: Sequence[WiringGraph], vertices: Iterable[str], queues: Container[str] | None = None
 ) -> KeysView[str]:
     """All vertices that are connected with these in one of the graphs; with *queues*, by direct calls past these."""
-    found, todo = dict[str, None](), [*vertices]
-    while todo:
-        if (vertex := todo.pop()) not in found:
-            found[vertex] = None
-            for graph in graphs:
-                if queues is not None:
-                    todo += graph.called_with(vertex, queues)
-                else:
-                    todo += graph.upstream(vertex)
-                    todo += graph.downstream(vertex)
-    return found.keys()
+
+    def beside(vertex: str) -> Iterator[str]:
+        for graph in graphs:
+            if queues is not None:
+                yield from graph.called_with(vertex, queues)
+            else:
+                yield from (*graph.upstream(vertex), *graph.downstream(vertex))
+
+    return dict.fromkeys(reached(vertices, beside)).keys()
 
 
 def find_cycles(graph: WiringGraph, order: Iterable[str]) -> list[list[str]]:
@@ -290,13 +289,13 @@ def find_cycles(graph: WiringGraph, order: Iterable[str]) -> list[list[str]]:
     *order* has all vertices from upstream to downstream.
     """
     cycles, seen = [], set[str]()
+
+    def above(vertex: str) -> list[str]:
+        return [one for one in graph.upstream(vertex) if one not in seen]
+
     for start in order:
-        group, todo = list[str](), [start]
-        while todo:
-            if (vertex := todo.pop()) not in seen:
-                seen.add(vertex)
-                group.append(vertex)
-                todo += graph.upstream(vertex)
+        group = [*reached({start} - seen, above)]
+        seen.update(group)
         if len(group) > 1:
             members = [one for one in group if one in graph.nodes]
             cycles.append(sorted(members, key=lambda name: graph.nodes[name].rank))
