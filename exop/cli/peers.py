@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from exop.cli.options import Where
 from exop.errors import BuilderError, ExopError, PeerUnreachable, PlanError, RemotingError, UnknownName, entry
+from exop.remoting.api.connecting import connect
+from exop.remoting.transport.rundir import RunningPlatform, find_platforms
 
 if TYPE_CHECKING:
-    from exop.remoting import RunningPlatform
     from exop.remoting.api.remote_platform import RemotePlatform
 
 T = TypeVar("T")
-# rpyc and msgspec are imported inside the functions: only commands that connect to a running platform need them.
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,8 @@ def the_platform(where: Where) -> RemotePlatform:
     Raises:
         PeerUnreachable: no platform answers, or several run and none was named.
     """
-    from exop.remoting import control_address
-    from exop.remoting.api.connecting import connect
-    from exop.remoting.api.remote_platform import RemotePlatform
-
-    if where.state is not None:
-        return RemotePlatform(control_address(where.state))
-    return connect(where.on, identity=where.identity)
+    # Absolute: a platform may have the name of a folder.
+    return connect(where.on if where.state is None else where.state.absolute(), identity=where.identity)
 
 
 @contextmanager
@@ -148,9 +143,7 @@ def _address_of(text: str) -> str | None:
 
 def _leads(address: str, application: str) -> bool:
     """Whether a platform is the home of an application, and does not run a part of one that another platform leads."""
-    from exop.remoting.api.remote_platform import RemotePlatform
-
-    with suppress(ExopError), RemotePlatform(address) as platform:
+    with suppress(ExopError), connect(address) as platform:
         return platform.status(application).get("home") in (None, platform.name)
     return True  # it tells why it does not run there
 
@@ -163,15 +156,11 @@ def _applications() -> dict[str, list[str]]:
 
 def each_platform(ask: Callable[[RemotePlatform], T]) -> Iterator[tuple[RunningPlatform, T | None, str]]:
     """Call *ask* with every running platform; yield one that does not answer or ends meanwhile with the problem."""
-    from exop.remoting import find_platforms
-
     for one in find_platforms():
         found, problem = None, one.problem
         if not problem:
-            from exop.remoting.api.remote_platform import RemotePlatform
-
             try:
-                with RemotePlatform(one.address) as platform:
+                with connect(one.address) as platform:
                     found = ask(platform)
             except RemotingError as error:
                 problem = str(error)

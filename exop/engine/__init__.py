@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Emit", "Engine", "EngineSlet", "EngineState", "EventTime"]
 __all__ += ["Feed", "PullEngine", "PullSlet", "Punctuate", "Reference"]
-_LAZY = {"Feed": "feed", "PullSlet": "pull_slet"}
 
 
 def __getattr__(name: str) -> Any:
     """Import the names that need pyarrow when they are used."""
-    if name not in _LAZY:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return getattr(import_module(f"{__name__}.pull_slet"), name)

@@ -12,11 +12,11 @@ from exop.cli.outcome import code_is_there, show_and_make
 from exop.cli.peers import the_platform
 from exop.cli.report import say
 from exop.cli.text import answer
+from exop.cli.view import View, choose_view
 from exop.errors import BuilderError, UnknownName, suggest
 from exop.model.meshes.topology import name_in
 
 if TYPE_CHECKING:
-    from exop.cli.view import View
     from exop.remoting.api.remote_platform import RemotePlatform
 
 
@@ -126,8 +126,6 @@ def _apply(platform: RemotePlatform, topology: str, request: Request, proof: Pro
 
 def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
     """Deploy an application, and show the progress of its opening."""
-    from exop.cli.view import choose_view
-
     views: list[View] = []  # none if the application opens at once
 
     def show() -> None:

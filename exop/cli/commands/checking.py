@@ -21,6 +21,7 @@ from exop.errors import ExopError, MeshError, PlanError, RemotingError, install_
 from exop.logs import print_stderr
 from exop.model.meshes.checks import resolved
 from exop.model.meshes.mesh import Mesh
+from exop.remoting.transport.rundir import find_platforms, run_directory
 from exop.runtime.supervision.interpreter import check_lock
 from exop.safe_repr import RAISED, error_text
 
@@ -188,8 +189,6 @@ def _java() -> Finding:
 
 
 def _run_directory() -> Finding:
-    from exop.remoting.transport.rundir import run_directory
-
     try:
         path = run_directory()
     except ExopError as problem:
@@ -200,8 +199,6 @@ def _run_directory() -> Finding:
 
 
 def _running() -> Iterator[Finding]:
-    from exop.remoting import find_platforms
-
     try:
         platforms = find_platforms()
     except RemotingError as problem:

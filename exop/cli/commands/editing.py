@@ -349,14 +349,13 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
 
 def _forgotten(app: str, state: Path) -> list[str] | None:
     """Remove an application from a state directory; return what is not delivered; `None` if a platform uses it."""
-    from exop.remoting import control_address
     from exop.remoting.transport.client import ControlClient
     from exop.runtime.durable.snapshot import unacknowledged
     from exop.runtime.durable.store import Store
 
     if not (state / "platform.sqlite").exists():
         return None
-    with suppress(PeerUnreachable), ControlClient(control_address(state)):
+    with suppress(PeerUnreachable), ControlClient(state):
         return None
     dropped = list[str]()
     with closing(Store(state)) as store:

@@ -17,6 +17,11 @@ from exop.cli.text import answer, columns, number, pause, print_json
 from exop.errors import PeerUnreachable, UnknownName
 from exop.model.filter import where as properties_are
 from exop.model.properties import APPLICATION, KIND, NODE
+from exop.model.slets.described import absent, summary
+from exop.model.slets.described import describe as facts_of
+from exop.model.slets.signature import read_settings
+from exop.remoting.transport.rundir import control_address
+from exop.report import totals_of, whole
 
 #: The treatment of an item for which a slet raises, by policy.
 POLICIES: Final = {
@@ -40,8 +45,6 @@ def ps(*, state: Path | None = None, json: Json = False) -> int:
     Args:
         state: List only the platform that uses this state directory.
     """
-    from exop.remoting import control_address
-
     platforms = [
         {"pid": one.pid, "platform": one.name, "address": str(one.address)}
         | (status or {})
@@ -89,7 +92,6 @@ def slets(text: str = "", /, *, where: Where = Where(), load: Load = (), json: J
             known = platform.slet_summaries()
     else:
         from exop.cli.loading import known_plugins
-        from exop.model.slets.described import summary
 
         known = [summary(spec) for spec in known_plugins(load).slets.values()]
     fitting = [one for one in known if text.lower() in f"{one['slet']} {one['doc']}".lower()]
@@ -236,8 +238,6 @@ def _platform_lines(platforms: list[dict[str, Any]]) -> Iterator[str]:
 
 def _rows(platform: dict[str, Any]) -> list[list[str]]:
     """One row per application; one for the platform itself if it has none."""
-    from exop.report import totals_of, whole
-
     begin, address = [str(platform["pid"]), platform["platform"]], platform["address"]
     if "problem" in platform:
         return [[*begin, "-", "does not answer", "", "", "", address]]
@@ -271,10 +271,8 @@ def _slet_lines(one: Mapping[str, Any]) -> str:
 
 def slet_facts(spec: Any) -> dict[str, Any]:
     """Return the facts of a slet that does not run."""
-    from exop.model.slets.described import describe
-
     text = guarantee(spec.on_error, atomic=spec.atomic, state=spec.state is not None)
-    return {**describe(spec), "guarantee": text, "here": spec.is_here}
+    return {**facts_of(spec), "guarantee": text, "here": spec.is_here}
 
 
 def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
@@ -287,8 +285,6 @@ def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
 
 def builder_facts(name: str, builder: Any) -> dict[str, Any]:
     """Return the facts of an application builder."""
-    from exop.model.slets.signature import read_settings
-
     known = read_settings(builder).values()
     settings = [{"setting": one.name, "text": str(one), "required": one.required} for one in known]
     return {"builder": name, "doc": inspect.getdoc(builder) or "", "settings": settings}
@@ -308,8 +304,6 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
             own = [name for name in known if name.startswith(f"{plugin}:")]
             raise UnknownName(place="this installation", kind="slet", name=target, known=own or known)
     if target.endswith(".json") and Path(target).is_file():
-        from exop.model.slets.described import absent
-
         return slet_facts(absent(Path(target).read_bytes()))
     found = find_target(target, catalog, running())
     if found.which in found.slets:

@@ -86,9 +86,10 @@ class Endpoint:
 
 
 class TcpListener(Listener):
-    """Listens on a loopback address; the peer is identified by the user that owns its socket."""
+    """Listens for TCP: on a loopback address, or with an *identity*, which makes it TLS, on any address."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, identity: Identity | None) -> None:
+        self._identity = identity
         try:
             family = socket.AF_INET6 if ":" in endpoint.place else socket.AF_INET
             sock = socket.create_server((endpoint.place, endpoint.port), family=family, backlog=sockets.BACKLOG)
@@ -99,22 +100,12 @@ class TcpListener(Listener):
         super().__init__(str(replace(endpoint, port=sock.getsockname()[1])), sock)
 
     def identify(self, sock: socket.socket, deadline: float) -> tuple[socket.socket, Peer]:
-        """Identify the user at the other end."""
+        """Identify the peer by the user that owns its socket, or by the name in its certificate."""
+        if self._identity is not None:
+            return _secured(sock, self._identity, deadline, server_side=True)
         peer = Peer(uid=_owner(sock.getpeername(), sock.getsockname(), _ESTABLISHED), address=address_of(sock))
         check_owner(peer, self.address)
         return sock, peer
-
-
-class TlsListener(TcpListener):
-    """Listens on any address; the peer is identified by the name in its certificate."""
-
-    def __init__(self, endpoint: Endpoint, identity: Identity) -> None:
-        self._identity = identity
-        super().__init__(endpoint)
-
-    def identify(self, sock: socket.socket, deadline: float) -> tuple[socket.socket, Peer]:
-        """Make the TLS handshake."""
-        return _secured(sock, self._identity, deadline, server_side=True)
 
 
 def listen(uri: str | Path, identity: Identity | None = None) -> Listener:
@@ -136,9 +127,7 @@ def listen(uri: str | Path, identity: Identity | None = None) -> Listener:
             raise AddressInUse(address=str(endpoint), pid=os.getpid()) from None
         sock.listen(sockets.BACKLOG)
         return Listener(str(endpoint), sock)
-    if endpoint.scheme == "tcp":
-        return TcpListener(endpoint)
-    return TlsListener(endpoint, _needed(identity, endpoint))
+    return TcpListener(endpoint, _needed(identity, endpoint))
 
 
 def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None = None) -> tuple[socket.socket, Peer]:
@@ -153,7 +142,7 @@ def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None =
         AddressUnusable: the URI is not valid, or TLS needs certificates, which are missing.
     """
     endpoint = uri if isinstance(uri, Endpoint) else Endpoint.parse(uri)
-    needed = _needed(identity, endpoint) if endpoint.scheme == "tls" else None
+    needed = _needed(identity, endpoint)
     deadline = time.monotonic() + timeout
     sock: socket.socket | None = None
     try:
@@ -270,8 +259,9 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _needed(identity: Identity | None, endpoint: Endpoint) -> Identity:
-    if identity is None:
+def _needed(identity: Identity | None, endpoint: Endpoint) -> Identity | None:
+    """Return the identity if the endpoint uses TLS."""
+    if endpoint.scheme == "tls" and identity is None:
         cure = "give the folder of the certificates (--identity), which `exop certs` makes"
         raise AddressUnusable(address=str(endpoint), problem="TLS needs certificates", cure=cure)
-    return identity
+    return identity if endpoint.scheme == "tls" else None
