@@ -212,6 +212,15 @@ def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
     return call
 
 
+def _retracted(component: Component, port: str) -> list[Punctuation | EndOfStream]:
+    """Let a relay pass on that what it has passed on does not hold; for any other slet, it says nothing."""
+    if component.node.slet != RELAY:
+        return component.merge.on(port, RETRACTED)
+    component.merge.open_anew(port)
+    component.merge.retract()
+    return [RETRACTED]
+
+
 def _with_control(component: Component, port: PortSpec, push: Push, late: Late, tally: Tally | None) -> LateEntry:
     """Compile an entry that handles control items: *push* gets those in the port's type; then they are merged and sent.
 
@@ -226,11 +235,7 @@ def _with_control(component: Component, port: PortSpec, push: Push, late: Late, 
             push(mark)
 
     def pass_on(mark: Punctuation | EndOfStream) -> None:
-        if mark == RETRACTED and component.node.slet == RELAY:
-            merge.open_anew(name)
-            merge.retract()
-            component.forward(mark)
-        for one in merge.on(name, mark):
+        for one in _retracted(component, name) if mark == RETRACTED else merge.on(name, mark):
             if isinstance(one, EndOfStream):
                 _end(component)
             elif passes_on:
