@@ -283,7 +283,7 @@ class Home:
             if one.source == self.name:
                 self.accept_loss(application, one.outbox)
             else:
-                self._links()[one.source].call("accept_loss", application=application, channel=one.outbox)
+                platform_of(one.source, self._links).accept_loss(application, one.outbox)
         except PlanError:
             return False
         return True
