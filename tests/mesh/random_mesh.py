@@ -15,7 +15,7 @@ MIDDLES = ("one", "optional", "many", "batches", "lots", "columns", "two", "engi
 SINKS = ("sink", "seeing", "pulling_sink")
 KINDS = ("direct", "queue", "latch", "table", "log")
 #: Half of the stations of these kinds take punctuations.
-TIMED = ("many", "sink")
+TIMED = ("many", "sink", "pulling_sink")
 
 
 class RandomMesh:

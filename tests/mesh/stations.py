@@ -80,9 +80,14 @@ class Station:
         bad = bool(self.rate) and self.chance("bad mark", *key) < 50 and self.tries[key] < self.fails
         self.tries[key] += bad
         if not bad or self.policy in ("skip", "dead-letter"):
-            self.notes.marks[f"{self.name}.{port}"].append((mark, len(self.notes.taken[f"{self.name}.{port}"])))
+            self.note_mark(port, mark)
         if bad:
             raise Boom(f"{self.name} does not like {mark}")
+
+    def note_mark(self, port: str, mark: Any) -> None:
+        """Write down a control item, and how many items were taken before it."""
+        place = f"{self.name}.{port}"
+        self.notes.marks[place].append((mark, len(self.notes.taken[place])))
 
     def note(self, port: str, item: dict[str, Any]) -> None:
         """Write down that an item was taken for good."""
@@ -434,14 +439,22 @@ def seeing(station: Station) -> Any:
 
 
 def pulling_sink(station: Station) -> Any:
-    """Pulls everything, in its own time."""
+    """Pulls everything, in its own time; half of these stations also pull punctuations, as a sink that is pushed to."""
 
     @slet
     def pulling_sink(item: InputPort[Any]) -> None:
         for one in item:
             station.note("item", one)
 
-    return pulling_sink
+    @slet
+    def timed(item: InputPort[Any | Punctuation]) -> None:
+        for one in item:
+            if isinstance(one, Punctuation):
+                station.note_mark("item", one)
+            else:
+                station.note("item", one)
+
+    return timed if station.sees_time else pulling_sink
 
 
 def source(station: Station) -> Any:
