@@ -191,14 +191,16 @@ class WiringController:
 def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) -> list[Wiring]:
     """Plan the execution of a part whose channels in *changed* are connected otherwise, with the fewest queues first.
 
-    The last plan has all queues that stand, and those that ports which are newly connected may need: which of them
-    hold or get something is known when the drivers are parked.
+    The last plan has all queues that stand, and those that ports may need which are newly connected, or pull no more:
+    which of them hold or get something is known when the drivers are parked.
     """
     filled = (name for name, queue in deployment.inserted.items() if queue.entries)
     standing = part.insertable({**dict.fromkeys(filled, "it holds items"), **deployment.reasons})
     if deployment.started is None:
         return [part.executed(standing)]
-    late = [changed.queue_before(name, edge) for name, edge in changed.fed if deployment.joined.get(edge.name) != name]
+    held = {queue.rpartition(" -> ")[2] for queue in deployment.inserted}  # a port that pulled may have several queues
+    fed = [(name, edge) for name, edge in changed.fed if edge.name in held or deployment.joined.get(edge.name) != name]
+    late = [changed.queue_before(name, edge) for name, edge in fed]
     late += [ids.input_queue(name) for name in changed.channels if name in deployment.merges]
     found = [part.executed({})]
     for queues in (standing, {**standing, **part.insertable(dict.fromkeys(late, "connected while the stream runs"))}):
