@@ -240,9 +240,9 @@ class Component(Lifecycle):
         """Begin another stream, or expect the *continued* one to end again; what was dropped suspends it no more."""
         self.ended.discard(port)
         (self.merge.take_back_end if continued else self.merge.open_anew)(port)
-        if port in self.pulled:
-            self.pulled[port].ended = False
         dropped = EndOfStream if continued else CONTROL
+        if port in self.pulled:
+            self.pulled[port].open_anew(dropped)
         if (kept := self.trouble.kept) is not None and kept.port == port and isinstance(kept.item, dropped):
             self.resume()
 

@@ -231,6 +231,14 @@ class PulledInput(InputPort[Any]):
         self.taken, self.ended, self.earlier = before.taken, before.ended, before.earlier
         self.channel, self.queue = before.channel, before.queue
 
+    def open_anew(self, dropped: type | tuple[type, ...]) -> None:
+        """Begin another stream behind the items in earlier queues; drop these control items of the former one there."""
+        self.ended = False
+        for queue in self.earlier:
+            kept = [entry for entry in queue.capture()["entries"] if not isinstance(entry[1], dropped)]
+            queue.clear()
+            queue.put_first(kept)
+
     @property
     def unfinished(self) -> bool:
         """Whether the port has items that the slet has not taken, other than those in its queue."""

@@ -535,3 +535,27 @@ def test_what_waits_for_a_slet_goes_along_when_its_successor_pulls_from_another_
     changed(platform, "app", edited)
     finish(platform, "app")
     assert sorted(seen) == sorted([*range(1, 51)] * 2)
+
+
+@pytest.mark.parametrize("change", ["pulls", "pushed to", "pushed to at once"])
+def test_what_waits_for_a_slet_that_pulls_goes_before_the_stream_to_which_it_is_connected(platform, change):
+    """Of the former stream the items are left, and not its end; also if the slet pulls no more."""
+
+    @slet
+    def pulling(x: InputPort[int]) -> Iterator[int]:
+        yield from x
+
+    tap, seen = Tap(), list[int]()
+    app = Application("app")
+    app.add("t", tap.source())
+    app.add("c", writing(seen), x=app.add("b", pulling, x=app.add("s", count_to, to=3)))
+    platform.apply(app.build().suspend("b"))
+    eventually(lambda: platform.deployment("app").components["s"].status is State.ENDED, "all waits")
+    if change != "pushed to at once":
+        changed(platform, "app", lambda mesh: mesh.rewire("b", x="t"))
+    successor = pulling if change == "pulls" else plain
+    changed(platform, "app", lambda mesh: mesh.rewire("b", x="t").replace("b", successor).resume("b"))
+    tap.let(2)
+    tap.shut()
+    finish(platform, "app")
+    assert seen == [1, 2, 3, 1, 2]
