@@ -173,11 +173,11 @@ class Platform(Management[Plan]):
                         raise
                     logger("exop.remoting").warning("not linked", peer=peer, address=uri, problem=str(problem))
 
-    def close(self, timeout: float = 5.0) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Stop every application, and release the state directory.
 
-        Each application has *timeout* seconds for its last checkpoint, and as many to leave. The next platform with
-        this state directory restarts the applications.
+        Each application has *timeout* seconds (by default, 5) for its last checkpoint, and as many to leave. The next
+        platform with this state directory restarts the applications.
         """
         if not self._running:
             return

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot
     from exop.runtime.durable.store import Store, StoredApplication
 
+#: Seconds that an application has for its last checkpoint, and to leave, when the platform is closed.
+LEAVING = 5.0
+
 
 class Applications:
     """The applications of a platform by name. Concurrent changes of one application are made one after the other.
@@ -287,11 +290,12 @@ class Applications:
             self._set_inactive(application)
         return done
 
-    def close(self, timeout: float = 5.0) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Undeploy everything, after a last checkpoint of each durable application; all of them stay stored.
 
         Each application has *timeout* seconds for its last checkpoint, and as many to leave.
         """
+        timeout = LEAVING if timeout is None else timeout
         for application in self.names():
             self.changes.shadows.stop(application)
         with self._turn:

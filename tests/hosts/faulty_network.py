@@ -116,7 +116,7 @@ class Cable:
 def cabled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[Platform], dict[str, Cable]]]:
     """Three platforms a, b and c, each linked with both others; and the cables by the names of their ends: `ab`, …"""
     monkeypatch.setattr(service, "PeerLink", partial(PeerLink, limits=DATA))
-    monkeypatch.setitem(service.RemotingService.__init__.__kwdefaults__, "limits", CONTROL)
+    monkeypatch.setattr(service, "DEFAULT_LIMITS", CONTROL)
     SEEN.clear()
     HANG.set()
     with ExitStack() as stack:

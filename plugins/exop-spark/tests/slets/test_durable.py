@@ -38,7 +38,7 @@ class Life:
     """One life of a Spark slet: its tie, and the port by which it puts out."""
 
     def __init__(self, kind, places, noted, held=None, prepare=lambda tie: None):
-        driver = EngineDriver("engine", lambda: None)
+        driver = EngineDriver("engine", lambda: None, lambda: ())
         self.out = noted()
         self._count(driver)
         self.tie = DiskJournal(
