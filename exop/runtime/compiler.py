@@ -213,12 +213,12 @@ def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
 
 
 def _retracted(component: Component, port: str) -> list[Punctuation | EndOfStream]:
-    """Let a relay pass on that what it has passed on does not hold; for any other slet, it says nothing."""
+    """Let a relay tell a merge that what it has passed on does not hold; for all others, it says nothing."""
     if component.node.slet != RELAY:
         return component.merge.on(port, RETRACTED)
     component.merge.open_anew(port)
     component.merge.retract()
-    return [RETRACTED]
+    return [RETRACTED] if component.is_merged else []
 
 
 def _with_control(component: Component, port: PortSpec, push: Push, late: Late, tally: Tally | None) -> LateEntry:

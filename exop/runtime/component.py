@@ -52,6 +52,7 @@ class Component(Lifecycle):
         ended: The input ports whose stream has ended.
         ended_outputs: The output ports by which an engine has sent the end of the stream.
         over: The slet has sent the end of its stream, perhaps before the checkpoint from which it was restored.
+        is_merged: The control items of its last output are merged with those of others.
         taps: Listen to the component's items, each around the one before; consulted when entries are compiled.
         trigger: Compiles an entry and inserts a trigger of the pending conditional updates before it. Called with the
             name and the type of the port, and a function that compiles the entry. `None` if no update is pending.
@@ -64,7 +65,7 @@ class Component(Lifecycle):
     pusher: Driver | None = None
     taps: tuple[Tap, ...] = ()
     trigger: Callable[[str, PortType, Callable[[], Entry]], Entry] | None = None
-    left = over = False
+    left = over = is_merged = False
     pullers: Sequence[Driver] = ()
     waiting: Sequence[Driver] = ()
     buffered: Sequence[BufferedOutput] = ()

@@ -161,12 +161,12 @@ def _ended(watch: Watch) -> int:
 
 def _stop(watch: Watch) -> None:
     """Stop the application of a run, and name a slet that does not return in 5 s, or 0.5 s after a second Ctrl-C."""
-    deployment, timeout = watch.platform.deployment(watch.application), 0.5 if watch.outcome == "stopped" else 5.0
-    if watch.keeps:
+    deployment, timeout = watch.platform.deployment(watch.application), 0.5 if watch.stopping.count > 1 else 5.0
+    if keeps := watch.keeps:
         watch.platform.close(timeout)
-    else:
-        watch.platform.remove(watch.application, timeout)
-    if late := [one for one in deployment.drivers() if isinstance(one, ThreadDriver) and one.alive]:
+    left = keeps or watch.platform.remove(watch.application, timeout)
+    late = [one for one in deployment.drivers() if isinstance(one, ThreadDriver) and one.alive]
+    if late or not left:
         where = whereabouts(deployment.components.values(), late)
         say(f"{watch.application}: a slet has not returned, and is left behind{where and ':'}{where}")
 

@@ -18,6 +18,7 @@ from exop.model.slets.relay import RELAY
 from exop.model.values.classes import Declared
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
+from exop.runtime.channels.base import RETRACTED
 from exop.runtime.channels.frame_body import BodyReader, body_of, event_of
 from exop.runtime.channels.inbox import Inbox, without
 from exop.runtime.channels.log import LogChannel
@@ -286,7 +287,10 @@ class Handing:
                 f"the events {begin} to {first - 1} between {rest.source} and {rest.target} ({rest.outbox}) are lost; "
                 f"make the change without moving what is connected there"
             )
-        return [*work, *without(_read(reader, sent), begin - first)]
+        found = [*work, *without(_read(reader, sent), begin - first)]
+        marks = [(number, one) for number, (_, one) in enumerate(found, 1) if isinstance(one, Punctuation)]
+        holds = max((number for number, mark in marks if mark == RETRACTED), default=0)
+        return [one for one in found[:holds] if not isinstance(one[1], Punctuation)] + found[holds:]
 
     def _declared(self, rest: Rest) -> Declared:
         """The classes that the items may be of: those that the ports declare where they go, or came from."""

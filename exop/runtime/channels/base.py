@@ -349,7 +349,7 @@ class ControlMerge:
     def forget(self) -> None:
         """Delete the state of removed producers, so that a new one of the same name starts without state."""
         with self._lock:
-            for producer in {*self._times, *self._ended, *self._quiet} - self._expected:
+            for producer in {*self._times, *self._ended, *self._quiet, *self._unheard} - self._expected:
                 self.open_anew(producer)
 
     def open_anew(self, producer: str) -> None:
@@ -366,10 +366,17 @@ class ControlMerge:
         Where another stream joins that of a producer, its punctuations did not hold for the items of the other one.
         """
         with self._lock:
-            for producer in (many := [*producers]):
+            for producer in (many := {*producers}) - self._ended:
                 self.open_anew(producer)
-            self._unheard.update(many)
+                self._unheard.add(producer)
             self._sent = self._sent if many else LOWEST
+
+    def hear(self, producers: Iterable[str]) -> bool:
+        """Regard the punctuations of *producers* again, which begin anew; return whether any were disregarded."""
+        with self._lock:
+            found = self._unheard.intersection(producers)
+            self._unheard -= found
+            return bool(found)
 
     def take_back_end(self, producer: str) -> None:
         """Expect the end of *producer* again, which the replaced slet has received but not passed on."""

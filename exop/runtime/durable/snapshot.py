@@ -164,6 +164,7 @@ def _referred(deployment: Deployment, payload: Any) -> Any:
 def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
     """Restore the mementos of components and the positions of engines, before the wiring is bound."""
     deployment.reasons = dict(snapshot.reasons)
+    deployment.merges = {name: ControlMerge() for kind, name in snapshot.parts if kind == "merge"}  # for the wiring
     positions = engine_positions(snapshot)
     for name, component in deployment.components.items():
         stored = snapshot.parts.get(("memento", name))

@@ -118,6 +118,8 @@ class Compiler:
         """The entry for an output port: that of its channel; the control items of several producers are merged."""
         entry, merge = self._channel(channel), self._merge(channel)
         me, kind = edge.name, self.graph.channels[channel]
+        if edge.component.is_merged != (merge is not None):
+            edge.component.is_merged = merge is not None
         if merge is not None:
             entry = self._name(self._merged(me, entry, merge), me)
         if isinstance(kind, WindowChannel):
