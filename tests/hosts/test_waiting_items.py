@@ -19,7 +19,7 @@ from exop.runtime.channels.outbox import Outbox
 from exop.runtime.durable.durability import Durability
 from tests.change.tools import Position, Tap, count_to, endless, grows, plain, suspended, whole
 from tests.hosts.moving import APP, Hosts, hosts
-from tests.rig import eventually
+from tests.rig import PATIENCE, eventually
 
 #: The item on which a slet is suspended, and the number of all items.
 STOP, ALL = 50, 3000
@@ -273,7 +273,7 @@ def moved_while_events_arrive(monkeypatch: pytest.MonkeyPatch, arrived: Callable
         app.on("h2").add("sink", there.sink, x=out)
         there.home.apply(app.build())
         grows(there.seen)
-        there.move("h1", "sink")
+        there.apply(lambda mesh: mesh.move("sink", to="h1"), timeout=PATIENCE)
         grows(there.seen)
         whole([*there.seen])
 
