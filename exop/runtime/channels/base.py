@@ -291,7 +291,7 @@ class ControlMerge:
     delay the punctuations of the others until it sends a later one. A producer without any punctuation delays them for
     at most the longest allowance of the others.
 
-    `done`: the end of all was sent.
+    `done`: the end of all was sent. `unheard`: the producers whose punctuations are disregarded, as by `retract`.
     """
 
     __slots__ = (
@@ -303,8 +303,8 @@ class ControlMerge:
         "_relaying",
         "_sent",
         "_times",
-        "_unheard",
         "done",
+        "unheard",
     )
 
     def __init__(self) -> None:
@@ -314,7 +314,7 @@ class ControlMerge:
         self._expected: set[str] = set()
         self._times: dict[str, float] = {}
         self._ended: set[str] = set()
-        self._unheard: set[str] = set()
+        self.unheard = set[str]()
         self._sent = LOWEST
         self.done = False
         self._relaying = False
@@ -349,7 +349,7 @@ class ControlMerge:
     def forget(self) -> None:
         """Delete the state of removed producers, so that a new one of the same name starts without state."""
         with self._lock:
-            for producer in {*self._times, *self._ended, *self._quiet, *self._unheard} - self._expected:
+            for producer in {*self._times, *self._ended, *self._quiet, *self.unheard} - self._expected:
                 self.open_anew(producer)
 
     def open_anew(self, producer: str) -> None:
@@ -358,7 +358,7 @@ class ControlMerge:
             self._ended.discard(producer)
             self._times.pop(producer, None)
             self._quiet.pop(producer, None)
-            self._unheard.discard(producer)
+            self.unheard.discard(producer)
 
     def retract(self, producers: Iterable[str] = ()) -> None:
         """Disregard the punctuations of *producers* until they send `RETRACTED`; without any, permit earlier ones.
@@ -368,15 +368,8 @@ class ControlMerge:
         with self._lock:
             for producer in (many := {*producers}) - self._ended:
                 self.open_anew(producer)
-                self._unheard.add(producer)
+                self.unheard.add(producer)
             self._sent = self._sent if many else LOWEST
-
-    def hear(self, producers: Iterable[str]) -> bool:
-        """Regard the punctuations of *producers* again, which begin anew; return whether any were disregarded."""
-        with self._lock:
-            found = self._unheard.intersection(producers)
-            self._unheard -= found
-            return bool(found)
 
     def take_back_end(self, producer: str) -> None:
         """Expect the end of *producer* again, which the replaced slet has received but not passed on."""
@@ -389,8 +382,8 @@ class ControlMerge:
         with self._lock:
             if isinstance(mark, EndOfStream):
                 self._ended.add(producer)
-            elif producer in self._unheard:
-                self._unheard -= {producer} if mark == RETRACTED else set()
+            elif producer in self.unheard:
+                self.unheard -= {producer} if mark == RETRACTED else set()
             else:
                 if mark.idle is not None or self._quiet:
                     self._note(producer, mark)
@@ -440,7 +433,7 @@ class ControlMerge:
                 "done": self.done,
                 "outbox": list(self._outbox),
                 "idle": {name: allowed for name, (_, allowed) in self._quiet.items()} or None,
-                "unheard": sorted(self._unheard),
+                "unheard": sorted(self.unheard),
             }
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -449,7 +442,7 @@ class ControlMerge:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self.done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
-            self._unheard = set(held.get("unheard", ()))
+            self.unheard = set(held.get("unheard", ()))
             self._quiet = {name: (clock(), allowed) for name, allowed in (held["idle"] or {}).items()}
 
     def _note(self, producer: str, mark: Punctuation) -> None:

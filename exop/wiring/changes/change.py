@@ -395,11 +395,11 @@ class Change:
         left = {spec.name for spec in gone} - deployment.channels.keys()
         left |= turned(self.plan.before, self.plan.after, self.plan.changes)
         deployment.merges = {name: one for name, one in deployment.merges.items() if name not in left}
-        anew = [f"{spec.name}.out" for spec in self.plan.changes.channels]  # of the relays behind connectors
         for name, merge in deployment.merges.items():
-            before = merge.capture()
-            if merge.hear(anew) or name in self.retracted:
-                undo.append(partial(merge.restore, before))
+            if name in self.retracted or merge.unheard:
+                undo.append(partial(merge.restore, merge.capture()))
+                # What comes by a connector that begins anew is behind the retraction.
+                merge.unheard -= {f"{spec.name}.out" for spec in self.plan.changes.channels}
             if name in self.retracted:
                 merge.retract(self.retracted[name])
         deployment.trace(self.plan.after, self.plan.changes, self.arriving)
