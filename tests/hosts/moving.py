@@ -78,6 +78,19 @@ class Hosts:
 
         return self.apply(moved)
 
+    def unfinished(self) -> str:
+        """What keeps the application from finishing: what the home has heard, and what each host says."""
+        lines = []
+        if (found := self.home._hosts.homes.get(APP)) is not None:
+            lines = [f"the home has {found.hosts}, changes {found.changing}", *map(str, found.reports.values())]
+        for name, one in self.platforms.items():
+            if (deployment := one._hosts.here.running.deployed.get(APP)) is not None:
+                states = {name: component.status.name for name, component in deployment.components.items()}
+                halves = [str({"name": name, **one.metrics()}) for name, one in deployment.channels.items()]
+                known = one._hosts.here.known.get(APP)
+                lines += [f"{name}: {states}, {known and known.plan}, {deployment.changing}", *halves]
+        return "\n".join(lines)
+
     def component(self, host: str, node: str) -> Any:
         """The component of a node."""
         return self.platforms[host].deployment(APP).components[node]

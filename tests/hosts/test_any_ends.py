@@ -162,7 +162,11 @@ def campaign(seed: int, state: Path | None = None) -> None:
     ends = Ends(seed)
     try:
         with hosts(*HOSTS, slets=(upto, *ends.slets), state=state) as there:
-            ends.run(there, durable=state is not None)
+            try:
+                ends.run(there, durable=state is not None)
+            except BaseException:
+                ends.history.append(there.unfinished())
+                raise
     except BaseException as problem:
         problem.add_note("\n".join([f"EXOP_STRESS=1:{seed}", *ends.history, f"{len(ends.seen)} have come"]))
         raise
