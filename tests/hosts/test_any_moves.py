@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import field
 from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Self
@@ -14,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from exop import Application, EndOfStream, InputPort, Memento, Slet, input_port
+from exop import Application, EndOfStream, InputPort, Keyed, Memento, Slet, input_port, slet
 from exop.errors import PeerUnreachable, PlanError
 from exop.hosts.moves.transfer import Moves
 from exop.model.meshes.fragments import Placement
@@ -23,10 +24,10 @@ from exop.model.values.encoding import encode
 from exop.runtime.channels import frame_body
 from exop.runtime.channels.reader import Reader
 from exop.runtime.channels.wire import ITEMS, Event
-from tests.change.tools import endless, grows, summing, whole
-from tests.hosts.moving import APP, Hosts, hosts
+from tests.change.tools import endless, grows, summing, whole, writing
+from tests.hosts.moving import APP, Hosts, hosts, named
 from tests.hosts.test_absent_hosts import rows
-from tests.hosts.test_moves import spread
+from tests.hosts.test_moves import keyed, spread
 
 #: The changes of one campaign.
 CHANGES = 10
@@ -34,6 +35,8 @@ CHANGES = 10
 SPOILED = 53
 #: The channel that moves together with the slet behind it.
 WINDOWS = "windows"
+#: The members of a group, which move together, at times with their channel.
+GROUP = ("one", "two")
 
 
 class Passing(Slet, exclusive=True):
@@ -80,6 +83,19 @@ class LooksAgain(Looks, name="looks_again", atomic=True):
     """The same; a call that waits is ended and made again."""
 
 
+class PerKey(Memento):
+    """How many numbers of each key have come."""
+
+    counts: Keyed[int, int] = field(default_factory=dict)
+
+
+@slet
+def shares(x: tuple[int, int], per: PerKey) -> tuple[int, int, int]:
+    """A member of a group: put the count of its key behind each item."""
+    per.counts[x[0]] = per.counts.get(x[0], 0) + 1
+    return *x, per.counts[x[0]]
+
+
 @contextmanager
 def absent(there: Hosts, chance: random.Random) -> Iterator[None]:
     """Within the block, no content of a channel can be read from another host, at times."""
@@ -104,8 +120,8 @@ def absent(there: Hosts, chance: random.Random) -> Iterator[None]:
             gone[0] = False
 
 
-def two_ways(there: Hosts, chance: random.Random) -> Mesh:
-    """One source, whose items go two ways to two sinks, one of them past windows, through channels of any kinds."""
+def three_ways(there: Hosts, chance: random.Random, grouped: Any) -> Mesh:
+    """One source, whose items go to three sinks, past windows, and through a group, by channels of any kinds."""
     app = Application(APP)
     modes, acks = ("async", "sync"), ("done", "received")
     connectors = [{"mode": chance.choice(modes), "ack": chance.choice(acks)} for _ in range(3)]
@@ -122,17 +138,27 @@ def two_ways(there: Hosts, chance: random.Random) -> Mesh:
     app.add("spread", spread, x=windows, out=right)
     app.add("sink", there.sink, x=left)
     app.add("sink_too", there.sink_too, x=right)
+    by_key = app.channel("by_key", chance.choice(("direct", "queue", "partitioned_log")), by="0")
+    results = app.channel("results", "queue")
+    app.add("keyed", keyed, x=first, out=by_key)
+    for name in GROUP:
+        app.add(name, shares, group="g", x=by_key, out=results)
+    app.add("grouped", grouped, x=results)
     return app.build()
 
 
 def moved(mesh: Mesh, chance: random.Random) -> Mesh:
     """The mesh with some of its nodes and queues at other hosts."""
+
+    def host(name: str) -> str:
+        return (mesh.nodes.get(name) or mesh.channels[name]).host or "h1"
+
     queues = [name for name, channel in mesh.channels.items() if channel.kind != "direct"]
     for name in chance.sample([*mesh.nodes, *queues], chance.randint(1, 3)):
-        there = (mesh.nodes.get(name) or mesh.channels[name]).host or "h1"
-        to = chance.choice([host for host in ("h1", "h2", "h3") if host != there])
-        for one in ("spread", WINDOWS) if name in ("spread", WINDOWS) else (name,):
-            mesh = mesh.move(one, to=to)
+        to = chance.choice([one for one in ("h1", "h2", "h3") if one != host(name)])
+        group = chance.choice((GROUP, (*GROUP, "by_key")))
+        for one in next((some for some in (("spread", WINDOWS), group) if name in some), (name,)):
+            mesh = mesh.move(one, to=to) if host(one) != to else mesh
     return mesh
 
 
@@ -164,8 +190,16 @@ def sound(seen: list[int]) -> None:
     assert {*range(1, seen[-1])} - {*seen} <= {*range(0, seen[-1], SPOILED)}
 
 
+def shared(seen: list[tuple[int, int, int]]) -> None:
+    """Each key has one owner, with its state: its items come once and in order."""
+    for key in range(7):
+        mine = [(number, count) for one, number, count in seen if one == key]
+        assert [count for _, count in mine] == [*range(1, len(mine) + 1)]
+        assert mine == sorted(mine)
+
+
 def campaign(seed: int) -> None:
-    """Make changes, after each of which both sinks go on; with an odd seed, some items cannot be decoded."""
+    """Make changes, after each of which all sinks go on; with an odd seed, some items cannot be decoded."""
     chance = random.Random(seed)
     with undecoded() if seed % 2 else nullcontext():
         changed(chance, sound if seed % 2 else whole)
@@ -173,11 +207,13 @@ def campaign(seed: int) -> None:
 
 def changed(chance: random.Random, check: Callable[[list[int]], None]) -> None:
     """Make changes at random, and check what the sinks have seen."""
-    with hosts("h1", "h2", "h3", slets=(spread, Passing, Looks, LooksAgain, rows)) as there:
-        there.home.apply(two_ways(there, chance))
+    grouped = named("write_grouped", writing(by_key := list[Any]()))
+    with hosts("h1", "h2", "h3", slets=(spread, Passing, Looks, LooksAgain, rows, keyed, shares, grouped)) as there:
+        there.home.apply(three_ways(there, chance, grouped))
         for _ in range(CHANGES):
             grows(there.seen, 30)
             grows(there.seen_too, 30)
+            grows(by_key, 30)
             before = there.home.mesh(APP)
             if is_possible(before, after := moved(before, chance)):
                 with absent(there, chance):
@@ -192,11 +228,12 @@ def changed(chance: random.Random, check: Callable[[list[int]], None]) -> None:
         grows(there.seen_too)
         check([*there.seen])
         check([*there.seen_too])
+        shared([*by_key])
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 60400001])  # the last: windows take what no port could decode
 def test_any_moves(seed: int):
-    """Both sinks see each number once and in order."""
+    """All sinks see each number once and in order."""
     campaign(seed)
 
 
