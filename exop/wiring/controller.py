@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from itertools import chain, product
+from itertools import chain
 from weakref import WeakKeyDictionary
 
-from exop.errors import WiringError
 from exop.model.filter import where
 from exop.model.items import EndOfStream
-from exop.model.meshes.checks import join_mismatch
 from exop.model.properties import APPLICATION, KIND, ORIGIN
 from exop.model.slets.ports import node_at
 from exop.registry import ServiceRegistry
@@ -83,12 +81,8 @@ class WiringController:
         return self._bound.get(deployment) or Wiring()
 
     def whole_region(self, deployment: Deployment) -> Region:
-        """Read and check all connections of an application, and plan its execution; nothing is bound yet."""
+        """Read all connections of an application, which were checked, and plan its execution; nothing is bound yet."""
         before, after = self.current(deployment).graph, self.graph(deployment.name)
-        for name, channel in after.channels.items():
-            for producer, consumer in product(after.producers[name], after.consumers[name]):
-                if reason := join_mismatch(type(channel), producer.port.type, consumer.port):
-                    raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
         nodes = {*deployment.components, *before.nodes, *after.nodes}
         return self.region(deployment, after, nodes, {*before.channels, *after.channels})
 

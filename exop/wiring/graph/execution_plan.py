@@ -9,7 +9,7 @@ import math
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from exop.errors import WiringError
@@ -219,10 +219,15 @@ class _Walk:
 
     def is_complete(self) -> bool:
         """Note the drivers of each vertex, and insert the queues that this takes; `False`: walk again."""
+        graph, queues = self._graph, self._inserted
         self._wiring.drivers = {}
-        for component in _in_order(self._graph, self._nodes, self._inserted):
-            inputs = self._graph.nodes[component.node.name].inputs
-            fed = [(name, edge) for name, edge in inputs if not edge.port.pulled]
+        callers = {
+            node: [caller for name in graph.direct_inputs(node, queues) for caller in graph.callers(name, queues)]
+            for node in self._nodes
+        }
+        for vertex in [graph.nodes[node] for node in TopologicalSorter(callers).static_order()]:
+            component = vertex.component
+            fed = [(name, edge) for name, edge in vertex.inputs if not edge.port.pulled]
             self._limit_chain(component, fed)
             keys = self._drivers_of(component, fed)
             if self._are_several(keys):
@@ -301,21 +306,6 @@ def _takes_one_driver(channel: Channel) -> bool:
 
 def _named(keys: set[DriverKey]) -> str:
     return ", ".join(sorted(f"{kind} {name}" for kind, name in keys))
-
-
-def _in_order(graph: WiringGraph, nodes: Iterable[str], inserted: Mapping[str, str]) -> list[Component]:
-    """The components of these nodes, each behind its callers."""
-    callers = {
-        node: [caller for name in graph.direct_inputs(node, inserted) for caller in graph.callers(name, inserted)]
-        for node in nodes
-    }
-    try:
-        return [graph.nodes[found].component for found in TopologicalSorter(callers).static_order()]
-    except CycleError as problem:
-        raise WiringError(
-            f"the cycle {' -> '.join(problem.args[1])} contains no queue: it would call itself endlessly; "
-            f"join two of its slets through a channel of the kind 'queue'"
-        ) from None
 
 
 def check_order(wiring: Wiring) -> None:
