@@ -29,7 +29,6 @@ from exop.model.values.encoding import decode, encode
 from exop.remoting.api.hosting import What
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import current_driver
 from exop.runtime.ports import BufferedOutput
 from exop.safe_repr import RAISED, safe_repr
 from exop.wiring.changes.arrivals import adopt_foreign, dumped
@@ -240,20 +239,9 @@ class Feeder(Follower):
 
     def _wait_for_room(self) -> None:
         """Slow the leader down to the pace of the twin, unless that stands still."""
-        driver, now = current_driver(), time.monotonic()
         if self.lag >= BEHIND:
             self.give_up(f"too slow: {self.place.host} is {self.lag} items behind")
-        if self.items != self._seen:
-            self._seen, self._moved = self.items, now
-        if driver is None or self.lost is not None or now - self._moved > self._still:
-            return
-
-        def ready() -> bool:
-            return self.lag <= self.capacity // 2 or self.lost is not None or self.left or driver.ignores_capacity
-
-        self._wakes.append(driver.wake)
-        driver.wait_for(ready, MOMENT)
-        self.held += time.monotonic() - now
+        self._wait(self.capacity // 2, MOMENT, still=self._still)
 
     def _do_next(self) -> None:
         """Send the calls that wait, and take outcomes until all have come or further calls wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -238,27 +239,31 @@ class Follower(ThreadDriver):
             self._release_leader()
 
     def _wait_for_room(self) -> None:
-        """Wait, in the leader's driver, until half of the capacity is free, unless the driver has to park.
+        """Wait, in the leader's driver, until half of the capacity is free, or only for a moment if it is throttled."""
+        if self.throttling:
+            self._wait(NEAR, MOMENT, still=PATIENCE)
+            self._allowed = self._put + max(1, (self.items - self._seen) // 2)
+        elif not self._wait(self.capacity // 2, PATIENCE):
+            self.give_up(self.too_slow())
 
-        A throttled leader does not wait for a follower that has processed no item for PATIENCE: it hangs.
+    def _wait(self, lag: int, seconds: float, *, still: float = math.inf) -> bool:
+        """Let the leader's driver wait until no more items lag, unless it has to park; return whether that is so.
+
+        It does not wait for a follower that has processed no item for *still* seconds: that hangs.
         """
         driver, now = current_driver(), time.monotonic()
         if self.items != self._seen:
             self._seen, self._moved = self.items, now
-        if driver is None or self.lost is not None or (self.throttling and now - self._moved >= PATIENCE):
-            return
+        if driver is None or self.lost is not None or now - self._moved >= still:
+            return True
 
         def ready() -> bool:
-            enough = NEAR if self.throttling else self.capacity // 2
-            return self.lag <= enough or self.lost is not None or self.left or driver.ignores_capacity
+            return self.lag <= lag or self.lost is not None or self.left or driver.ignores_capacity
 
         self._wakes.append(driver.wake)
-        driver.wait_for(ready, MOMENT if self.throttling else PATIENCE)
+        driver.wait_for(ready, seconds)
         self.held += time.monotonic() - now
-        if self.throttling:
-            self._allowed = self._put + max(1, (self.items - self._seen) // 2)
-        elif not ready():
-            self.give_up(self.too_slow())
+        return ready()
 
     def _release_leader(self) -> None:
         wakes, self._wakes = self._wakes, []
