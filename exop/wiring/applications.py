@@ -124,7 +124,8 @@ class Applications:
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, plan.changes, home=self._host)
         check_channels(plan.changes, self._manager.kinds)
-        check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
+        nodes = None if now.durable is None else plan.changes.nodes
+        check_durable(mesh, has_state=self.store is not None, nodes=nodes)
         self.check_hosts((*plan.changes.nodes, *plan.changes.channels))
         check_rebuilds(plan, running)
         plan = dataclasses.replace(plan, steps=tuple(_tried(step, running) for step in plan.steps))

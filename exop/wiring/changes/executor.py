@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
 from exop.logs import logger
-from exop.model.meshes.checks import check_durable
 from exop.model.meshes.diff import Difference, without_marks
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import NOTHING
@@ -196,9 +195,7 @@ class Changes:
         found = self.shadows.followers(plan, run, back)
         if others is not None:
             found = Followers({**found.ready, **others.ready}, {**found.keep, **others.keep}, staying=others.staying)
-        nodes = None if plan.before.durable is None else plan.changes.nodes
         after = without_marks(plan.after, plan.changes).at(plan.before.revision + 1)
-        check_durable(after, has_state=self._running.store is not None, nodes=nodes)
         return Change(running, self._wiring, dataclasses.replace(plan, after=after), found)
 
     def reserve(self, change: Change, turn: ExitStack, *, always: bool = False) -> Checkpointer | None:
