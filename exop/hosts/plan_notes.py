@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from exop.hosts.moves.transfer import Moves, Transfer
 from exop.model.meshes.fragments import Placement, fragments
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 #: Returns what it costs to move a node of a host; or why that is not known, as text.
 Cost: TypeAlias = "Callable[[str, str], MoveCost | str]"
-#: Seconds from which the reason for a stop is told.
-_LONG: Final = 0.1
 
 
 def outline(placement: Placement) -> dict[str, Mesh]:
@@ -119,7 +117,7 @@ def _cost_text(found: MoveCost | str) -> str:
     stop = found["seconds"]
     told = f"{stop:.1f} s" if stop >= 1 else f"{round(stop * 1e3, -1):.0f} ms"
     told = f"{' and '.join(sizes)}; its stream stops for about {told}"
-    return f"{told}: the field {found['whole']!r} is one piece" if found["whole"] and stop > _LONG else told
+    return f"{told}: the field {found['whole']!r} is one piece" if found["whole"] and stop > 0.1 else told
 
 
 def _bytes_text(size: int) -> str:

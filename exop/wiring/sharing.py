@@ -23,9 +23,6 @@ from exop.runtime.dataflow.entry import Entry, Method, Push, in_front
 from exop.safe_repr import class_of, safe_repr
 from exop.wiring.graph.wiring_graph import Edge
 
-#: The maximum number of shared items that are known, the newest ones, and of values that are compared per item.
-ITEMS: Final = 10_000
-VALUES: Final = 10_000
 #: The methods that define how instances of a class are copied.
 COPYING: Final = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
 #: Whether a class, or a base of it outside of the standard library, defines such methods.
@@ -73,7 +70,7 @@ class Sharing:
                     for part in parts if shares else ():
                         if id(part) not in self._known:
                             self._known[id(part)] = _Known(part, channel, readers, values_of(part))
-                    while len(self._known) > ITEMS:
+                    while len(self._known) > 10_000:
                         self._known.popitem(last=False)
                     known = [one for part in parts if (one := self._known.get(id(part))) is not None]
                     for one in known:
@@ -157,7 +154,7 @@ def values_of(item: Any) -> dict[str, object]:
     values: dict[str, object] = {}
     left: list[tuple[str, Any]] = [("", item)]
     seen: set[int] = set()
-    while left and len(values) < VALUES:
+    while left and len(values) < 10_000:
         place, value = left.pop()
         kind = type(value)
         if kind in PLAIN:

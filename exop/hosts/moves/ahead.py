@@ -36,12 +36,8 @@ if TYPE_CHECKING:
 _PER_PLAN: Final = 1 << 20
 #: Seconds for which the copy stops a slet at a time, and the number of times that it goes through a state.
 _STEP, _ROUNDS = 0.002, 4
-#: Parts of a state that are freed at a time.
-_FEW: Final = 500
 #: Seconds after which a copy is given up, and for which it rests at most after it has worked.
 _LONGEST, _REST = 30.0, 0.01
-#: Seconds after which a host that waits for parts looks whether the plan is still in progress.
-_LOOK: Final = 0.1
 #: The byte string that ends the copy of a state: no parts follow.
 _END: Final = encode([])
 
@@ -189,7 +185,7 @@ class Ahead:
         until = time.monotonic() + patience
         while True:
             try:
-                return bytes(link.take_bytes(number, _LOOK))
+                return bytes(link.take_bytes(number, 0.1))  # then it looks whether the plan is still in progress
             except CallTimeout:
                 there = link.receiving(number)
                 if self.over.is_set() or (there == come and time.monotonic() >= until):
@@ -279,5 +275,5 @@ def free(state: Memento) -> None:
     del contents
     vars(state).clear()
     while parts:
-        del parts[-_FEW:]
+        del parts[-500:]
         yield_gil()

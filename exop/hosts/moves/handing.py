@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from exop.errors import PlanError
 from exop.hosts.moves.ahead import Ahead, free
@@ -25,7 +25,7 @@ from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.partitioned import shared_out
 from exop.runtime.channels.partitioned_log import PartitionedLogChannel
-from exop.runtime.channels.queue import Buffered
+from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.channels.wire import Event, Frame
 from exop.runtime.dataflow.entry import InFlight, Method, placeholder, unpacked
 from exop.runtime.lifecycle import Event as Happened
@@ -35,9 +35,6 @@ from exop.wiring.changes.arrivals import Arrival, Queued, departed, dumped, land
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.successors import between_items
 from exop.wiring.graph import ids
-
-#: A payload, with the method of an entry that takes it.
-Work: TypeAlias = tuple[Method, Any]
 
 
 @dataclass
@@ -185,7 +182,7 @@ class Handing:
                 data = encode(self._halves[name])
                 found[kind][name] = {host: self.ahead.send(host, data) for host in hosts}
         posted = [*landing(change.deployment.entries, self._waiting)]
-        taken: list[tuple[Buffered, list[Work]]] = []
+        taken: list[tuple[Buffered, list[Waiting]]] = []
         for rest in transfer.rests:
             for name, work in self._delivered(rest, self._rest(rest, handed)).items():
                 if (queue := self._queue(name)) is not None:
@@ -268,7 +265,7 @@ class Handing:
             return [taken, following, [_travelling(event_of(*entry)) for entry in entries]]
         raise PlanError(f"{self.host} has no half of a connector {name!r}; make the change again, or see `exop ps`")
 
-    def _rest(self, rest: Rest, handed: Mapping[str, Any]) -> list[Work]:
+    def _rest(self, rest: Rest, handed: Mapping[str, Any]) -> list[Waiting]:
         """Return the events of a connector: each that was sent and not processed, once and in order."""
         half = {}
         for kind, host, name in (("sent", rest.source, rest.outbox), ("received", rest.target, rest.inbox)):
@@ -305,14 +302,14 @@ class Handing:
         sent = [spec.type.items for spec in specs if spec.type is not None]  # of the ports on other hosts
         return Declared(*(edge.port.type.items for _, edge in graph.edges(channels)), *sent)
 
-    def _delivered(self, rest: Rest, work: list[Work]) -> dict[str, list[Work]]:
+    def _delivered(self, rest: Rest, work: list[Waiting]) -> dict[str, list[Waiting]]:
         """Return the events of a connector by the endpoints at which they go on; a group shares out what it gets."""
         if rest.channel is not None:
             of_all = Punctuation if rest.partial else ()
             return {f"channel {rest.channel}": [one for one in work if not isinstance(one[1], of_all)]}
         components, channels = self.change.deployment.components, self.change.deployment.channels
         nodes = self.change.plan.after.nodes.values()
-        found: dict[str, list[Work]] = {}
+        found: dict[str, list[Waiting]] = {}
         for name in rest.ports:
             node, port = node_at(name, components)
             here, group = components[node].node.ports[port], components[node].node.group
@@ -347,6 +344,6 @@ def _travelling(event: Event) -> tuple[int, int, bytes]:
     return event.events, event.form, b"".join(bytes(part) for part in body_of([event]))
 
 
-def _read(reader: BodyReader, events: Iterable[tuple[int, int, bytes]]) -> Iterator[Work]:
+def _read(reader: BodyReader, events: Iterable[tuple[int, int, bytes]]) -> Iterator[Waiting]:
     for number, form, body in events:
         yield from reader.read_each(Frame(0, number, form, [body]))

@@ -22,9 +22,6 @@ from exop.wiring.shadow.follower import Follower, Followers, Standby, check_stan
 from exop.wiring.shadow.shadows import no_standby
 from exop.wiring.shadow.trial import MakeTrial, Trial
 
-#: Seconds that a predecessor runs on after its feeder should have ended it.
-LONGER = 10.0
-
 
 @dataclass
 class Pairs:
@@ -108,7 +105,8 @@ class Pairs:
             component.trouble.dead = DeadLetters()
             twin = Twin(component, self._place(node, target), self.here.twins, self._expire)
             twin.attach()
-            shadows.keep(change.deployment, node, twin, (self.work.keep or 0.0) + LONGER)
+            # Its feeder should end it before.
+            shadows.keep(change.deployment, node, twin, (self.work.keep or 0.0) + 10.0)
 
     def close(self) -> None:
         """End the successors on trial; those that have taken over stay."""

@@ -40,21 +40,11 @@ from exop.wiring.shadow.follower import CAPACITY, Follower, Standby, set_progres
 from exop.wiring.shadow.taps import Fault, FollowerTap, SletCall
 from exop.wiring.shadow.trial import Trial
 
-#: The items that wait for a twin at most; beyond it the follower ends.
-BEHIND: Final = 100_000
 #: Seconds without progress after which the leader does not wait for its twin: during the trial, and before the cut.
 STILL, LAST = 0.1, 1.0
-#: The calls of one message, and those that are sent and not answered.
-AT_ONCE: Final = 512
-#: Items behind its leader at which a twin may take over.
-NEAR: Final = 1024
 #: Seconds that the host of a twin waits for outcomes before it answers, and that its answer may take.
 MOMENT: Final = 0.02
 ANSWER: Final = 5.0
-#: Seconds that a twin may take to be opened, and to make its state.
-MAKING: Final = 60.0
-#: Seconds between two questions whether a twin is there.
-GLANCE: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -79,7 +69,7 @@ class Place:
         until = time.monotonic() + (self.ahead.seconds if seconds is None else seconds)
         named = {"application": self.application, "node": self.node, "plan": self.plan}
         while not (found := self.ahead.links()[self.host].call("follow", ANSWER, **named, what=what, content=data)):
-            if what == "end" or time.monotonic() > until or self.ahead.over.wait(GLANCE):
+            if what == "end" or time.monotonic() > until or self.ahead.over.wait(0.05):
                 raise PlanError(f"{self.host} has no follower of {self.application}.{self.node}")
         return self.unpacked(bytes(found), declared or Declared())
 
@@ -197,7 +187,7 @@ class Twin(Standby):
 class Feeder(Follower):
     """The part of a follower that is on the host of its leader: sends the calls, and takes the outcomes."""
 
-    near = NEAR
+    near = 1024
     patience = ANSWER
     place: Place
 
@@ -239,7 +229,7 @@ class Feeder(Follower):
 
     def _wait_for_room(self) -> None:
         """Slow the leader down to the pace of the twin, unless that stands still."""
-        if self.lag >= BEHIND:
+        if self.lag >= 100_000:  # they are kept in memory
             self.give_up(f"too slow: {self.place.host} is {self.lag} items behind")
         self._wait(self.capacity // 2, MOMENT, still=self._still)
 
@@ -248,7 +238,7 @@ class Feeder(Follower):
         while self.lost is None and not self.halting:
             calls: list[SletCall] = []
             with suppress(IndexError):  # no more calls, or following has stopped meanwhile
-                while len(self._open) + len(calls) < AT_ONCE:
+                while len(self._open) + len(calls) < 512:  # those of one message, and those not answered
                     calls.append(self.calls.popleft())
             try:
                 self._exchange(calls)
@@ -300,7 +290,7 @@ class RemoteTrial(Feeder, Trial):
 
     def make_state(self) -> None:
         """Send the state, and begin with the items that have come since."""
-        self.place.ask("begin", self._opening, seconds=MAKING)
+        self.place.ask("begin", self._opening, seconds=60.0)  # the twin is opened, and makes its state
         del self._opening
         self._begun = time.monotonic()
         self.start()

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 TICK: Final = 0.1
 #: Seconds that each plan in progress has to be undone when the platform is closed.
 LEAVING: Final = 5.0
-#: The messages that wait for a peer at most; more are dropped, since the machines send them again.
-WAITING: Final = 200
 
 
 @dataclass
@@ -173,7 +171,7 @@ class Exchange:
             queue = SimpleQueue()
             threading.Thread(target=self._send_all, args=(peer, queue), name=f"exop to {peer}", daemon=True).start()
             self._peers[peer] = queue  # not earlier: no thread may be left
-        if queue.qsize() < WAITING:
+        if queue.qsize() < 200:  # more are dropped, since the machines send them again
             queue.put((application, message))
         else:
             logger("exop.hosts").warning("a message is dropped: the peer does not answer", peer=peer)

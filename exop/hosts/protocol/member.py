@@ -39,8 +39,6 @@ from exop.hosts.protocol.messages import (
 
 #: For each step that the home requests, the step that must be done before.
 _BEFORE: Final[dict[ParticipantStep, ParticipantStep]] = {"hold": "prepare", "cut": "hold"}
-#: The number of outcomes that a member remembers for others that ask; the home knows all that they may need.
-REMEMBERED: Final = 100
 
 
 @dataclass
@@ -306,5 +304,5 @@ class Member:
         """Note an outcome; the new epochs are valid from now on."""
         self.epochs |= Counter(settled.epochs)
         self._settled[settled.plan] = settled
-        if len(self._settled) > REMEMBERED:
+        if len(self._settled) > 100:  # the home knows all for which others may ask
             del self._settled[next(iter(self._settled))]

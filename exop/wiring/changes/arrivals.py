@@ -37,8 +37,6 @@ Queued: TypeAlias = Mapping[str, list[Waiting]]
 
 #: Seconds of the cut of a move without state, and for each key of a dict that is compared there and put together.
 _CUT, _PER_KEY = 0.02, 0.4e-6
-#: Bytes per second that are assumed for the network.
-_NETWORK: Final = 100e6
 #: Elements of a collection that are encoded as a sample.
 _SAMPLE: Final = 1000
 
@@ -224,10 +222,10 @@ def estimated(state: Memento, columns: list[Any]) -> MoveCost:
         whole["dicts"] = in_pieces
     else:
         ahead += int(in_pieces)
-    cut = int(sum(whole.values()))
+    cut = int(sum(whole.values()))  # a network of 100 MB a second is assumed
     large = [name for name, size in whole.items() if size >= LARGE]
     largest = max(large, key=whole.__getitem__, default="")
-    return MoveCost(ahead=ahead, cut=cut, seconds=seconds + cut / _NETWORK, whole=largest)
+    return MoveCost(ahead=ahead, cut=cut, seconds=seconds + cut / 100e6, whole=largest)
 
 
 def _sample(value: Any) -> tuple[Any, float]:

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from exop.runtime.durable.checkpointer import Checkpointer
     from exop.wiring.applications import Applications
 
-#: How often the hand-over of a state is tried on a copy, as long as it takes longer than the allowed pause.
-TRIES: Final = 3
 #: How to make a change that stops the stream for longer than the allowed pause.
 CURE: Final = (
     "allow it (apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), --pause), or replace it with "
@@ -347,7 +345,7 @@ def _tried(plan: Plan, running: Deployment) -> Iterator[tuple[str, str, str]]:
         if plan.took.get(step.node, 0.0) <= plan.pause:
             with changing(running.name):
                 copy, took = capture(running, step.node, plan.patience), LONGER
-                for _ in range(TRIES):  # the machine may be busy
+                for _ in range(3):  # the machine may be busy
                     begin = time.perf_counter()
                     taken(step.state, old, copy, plan.patience, interruptible=True)
                     took = time.perf_counter() - begin

@@ -50,9 +50,7 @@ STEPS: dict[Verb, str] = {
 }
 #: The actions of a trial before the change.
 TRIAL = "copy the state → compare outputs, errors, times → equal: take over; else: close, the old stays"
-#: The same for a replacement that makes its state out of a log.
-REBUILT = "open → replay → pause → drain → replay the last bit → bind → release → close the old"
-#: The same for slets of which only one can be open.
+#: The actions of verbs for slets of which only one can be open.
 EXCLUSIVE: dict[Verb, str] = {
     "replace": "pause → drain → memento → bind → close the old → open → release",
     "move": "pause → drain → hand over → bind → close here → open there → release",
@@ -93,7 +91,7 @@ class Step:
     def does(self) -> str:
         """The actions, in order."""
         if self.after is not None and self.after.rebuild is not None:
-            return REBUILT
+            return "open → replay → pause → drain → replay the last bit → bind → release → close the old"
         return EXCLUSIVE.get(self.verb, STEPS[self.verb]) if self.exclusive else STEPS[self.verb]
 
     @property

@@ -37,10 +37,6 @@ from exop.wiring.changes.plan import Plan
 from exop.wiring.graph import ids
 from exop.wiring.shadow.comparison import same
 
-#: The number of rows to replay at a time.
-BATCH: Final = 5000
-#: The number of rows before the end of the log at which the replay stops: the cut shows which of them were processed.
-MARGIN: Final = 1000
 #: The cure if the log cannot give the state.
 OTHERWISE: Final = "give the state an upgrade, or say lose_state=True"
 
@@ -313,13 +309,13 @@ class Rebuild:
     def _measured(self, *, exactly: bool = False) -> int:
         """Let the gates hold back what waits now, and more unless *exactly*; return the number of events to replay."""
         self._end = self.log.position  # read before the waiting events are counted, of which more may come meanwhile
-        margin = 0 if exactly else max(MARGIN, 2 * self._largest)
+        margin = 0 if exactly else max(1000, 2 * self._largest)  # the cut shows which of these were processed
         self._front.kept = self._front.waiting() + margin
         for gate in () if self._branches else self._inner:  # the log's order is that of several branches
             gate.kept = gate.waiting() + margin
         return self._end.offset - self.position.offset + self._front.count - self._front.kept
 
-    def _replay(self, batch: int = BATCH, *, until: float = math.inf) -> None:
+    def _replay(self, batch: int = 5000, *, until: float = math.inf) -> None:
         """Replay *batch* rows at a time, up to the end of the log or a moment, but for the events that wait."""
         try:
             for gate in (self._front, *self._inner):

@@ -21,8 +21,6 @@ from exop.wiring.shadow.trial import MakeTrial, Trials
 
 #: Seconds to wait for the end of aborted trials.
 ABORTING: Final = 10.0
-#: Changes of a node that end its standby.
-ENDING: Final = ("replace", "remove", "configure", "arm")
 
 
 class Shadows:
@@ -168,4 +166,4 @@ def no_standby(application: str, node: str) -> PlanError:
 def _ended(plan: Plan) -> set[str]:
     """Return the nodes whose standbys a plan ends: it changes them, or moves their partitions."""
     shared = {node for move in plan.moves for node in move.before}
-    return shared | {step.node for step in plan.steps if step.verb in ENDING}
+    return shared | {step.node for step in plan.steps if step.verb in ("replace", "remove", "configure", "arm")}
