@@ -264,8 +264,7 @@ class FragmentChange(Participant):
         change, known = self.change, self._here.known.get(self.application)
         base = change.target.revision if change is not None else 0
         if deployment is not None and known is not None:
-            since = known.base if change is not None else base
-            self._applied += [one for one in deployment.update_log.applied if since < one.revision < base]
+            self._applied += [one for one in deployment.update_log.applied if known.base < one.revision < base]
         return self._known(base)
 
 

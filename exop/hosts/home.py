@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -15,7 +15,7 @@ from exop.hosts.fragment import Fragments, Work, adopted, led_elsewhere, lost_fr
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
-from exop.hosts.protocol.messages import Ended, Fragment, Refuse, Report
+from exop.hosts.protocol.messages import Fragment, Refuse, Report
 from exop.hosts.supply import Archives, Supply, notes_of, platform_of
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
@@ -168,10 +168,9 @@ class Home:
         plan = make_plan(before, mesh, kinds)
         check(mesh, kinds, plan.changes, home=self.name)
         self._applications.check_hosts((*plan.changes.nodes, *plan.changes.channels), self._links().keys())
-        placed = self._placed(plan)
-        old, new = map(outline, placed)
+        moves = self._moves(plan)  # refuses what cannot move
+        old, new = outline(moves.before), outline(moves.after)
         self.supply.lacking(old, new)
-        Moves(*placed)  # refuses what cannot move
         self._reach(hosts := differing(old, new))
         if lost := [one for host in hosts if (one := self._lost(host, mesh.name, runs=host in old))]:
             raise PlanError(lost[0])
@@ -192,16 +191,16 @@ class Home:
             except ExopError as problem:
                 return str(problem)
 
-        moves = Moves(*self._placed(plan))
+        moves = self._moves(plan)
         lacking = self.supply.lacking(outline(moves.before), outline(moves.after))
         known = {*warnings_of(moves.before)}  # told by earlier plans
         warnings = [f"warning: {one}" for one in warnings_of(moves.after) if one not in known]
         return *notes_by_host(moves, cost), *warnings, *notes_of(lacking)
 
-    def _placed(self, plan: Plan) -> tuple[Placement, Placement]:
-        """Return the hosts of everything before and after a change."""
+    def _moves(self, plan: Plan) -> Moves:
+        """Return the moves of a change, with the hosts of everything before and after it; raises as `Moves`."""
         kinds = self._catalog.kinds
-        return Placement(plan.before, self.name, kinds), Placement(plan.after, self.name, kinds)
+        return Moves(Placement(plan.before, self.name, kinds), Placement(plan.after, self.name, kinds))
 
     def _reach(self, hosts: Iterable[str]) -> None:
         """Wait shortly for the connections to the hosts of a change; raise `PlanError` if one is away."""
@@ -343,7 +342,7 @@ class Home:
         before, kinds = plan.before if plan.before.nodes else None, self._catalog.kinds
         old = fragments(before, self.name, found.connectors, kinds) if before is not None else {}
         old = {host: one for host, one in old.items() if host not in lost}
-        moves = Moves(*self._placed(plan))
+        moves = self._moves(plan)
         known = epochs(moves.before, moves.after, found.connectors)
         check_trying(plan, moves, self.name)
         known |= dict.fromkeys(moves.renewed, plan.after.revision + 1)
@@ -404,7 +403,13 @@ class Home:
             self.pending[number] = found, target
         try:
             prepare = max(PREPARE, patience) + trying
-            ended = self._await(name, number, self._exchange.begin(name, number, parts, prepare=prepare, hold=patience))
+            outcome = self._exchange.begin(name, number, parts, prepare=prepare, hold=patience)
+            while not wait([outcome], GLANCE).done:
+                try:
+                    check_interrupt()
+                except KeyboardInterrupt:  # it aborts the plan, unless that is decided
+                    self._exchange.receive(name, Refuse(number, self.name, "it was interrupted"))
+            ended = outcome.result()
         finally:
             del self.pending[number]
         if not ended.commit:
@@ -412,15 +417,6 @@ class Home:
             raise PlanError(f"{told}; nothing was changed on any host, and everything runs on as before; see `exop ps`")
         with self.news:
             self.news.wait_for(lambda: not found.changing, patience)
-
-    def _await(self, application: str, plan: str, outcome: Future[Ended]) -> Ended:
-        """Wait for the outcome of a plan; an interrupt aborts it, unless it is decided."""
-        while not wait([outcome], GLANCE).done:
-            try:
-                check_interrupt()
-            except KeyboardInterrupt:
-                self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
-        return outcome.result()
 
 
 def no_status(application: str) -> dict[str, Any]:

@@ -92,11 +92,13 @@ class Sharing:
         return guarded
 
     def _compare(self, one: _Known, by: tuple[str, ...] = ()) -> None:
-        """Note a change, made by the port whose call has just ended, or by the ports that process the item."""
+        """Note the innermost change, made by the port whose call has just ended, or by those that process the item."""
         now = values_of(one.item)
         if now == one.values:
             return
-        change, one.values = _change(one.values, now), now
+        before, one.values = one.values, now
+        place = max((place for place in {**before, **now} if before.get(place) != now.get(place)), key=len)
+        change = f"{place or 'its value'} was {before.get(place, 'nothing')}, is {now.get(place, 'nothing')}"
         pulling = tuple(edge.name for edge in one.edges if edge.port.pulled)
         ports = by or tuple(one.inside) or pulling or (f"the producer of {one.channel}",)
         others = ", ".join(edge.name for edge in one.edges if edge.name not in ports)
@@ -189,9 +191,3 @@ def _attributes(value: Any) -> list[str]:
 
 def _text(value: Any) -> str:
     return repr(sorted(map(repr, value))) if isinstance(value, (set, frozenset)) else repr(value)
-
-
-def _change(before: dict[str, object], now: dict[str, object]) -> str:
-    """Describe the innermost of the values that differ."""
-    place = max((place for place in {**before, **now} if before.get(place) != now.get(place)), key=len)
-    return f"{place or 'its value'} was {before.get(place, 'nothing')}, is {now.get(place, 'nothing')}"

@@ -162,6 +162,6 @@ def test_a_participant_without_a_thread_gets_no_step(owner: Owner, exchange: Exc
     owner.participant = Mock(side_effect=made)
     machines, do = exchange.of("app"), Do("1@a", "abort")
     with pytest.raises(RuntimeError):
-        exchange._step("app", machines, do)
-    exchange._step("app", machines, do)
+        exchange._act("app", machines.member, [do])
+    exchange._act("app", machines.member, [do])
     made[1].give.assert_called_once_with(do)

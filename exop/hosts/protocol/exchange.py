@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at the fragments of this platform.
 TICK: Final = 0.1
-#: Seconds that each plan in progress has to be undone when the platform is closed.
-LEAVING: Final = 5.0
 
 
 @dataclass
@@ -98,7 +96,7 @@ class Exchange:
             thread.join()
         for machines in self.machines.values():
             if machines.participant is not None:
-                machines.participant.leave(LEAVING)
+                machines.participant.leave(5.0)
         for queue in self._peers.values():
             queue.put(None)
         self._peers.clear()
@@ -246,7 +244,12 @@ class Exchange:
                         facts["cure"] = f"exop ps; exop resolve {application}, if the home does not return"
                         logger("exop.hosts").warning("the outcome of a plan is not known here", **facts)
                 case messages.Do():
-                    self._step(application, machines, action)
+                    participant = machines.participant
+                    if participant is None or participant.plan != action.plan:
+                        participant = self._owner.participant(application, action, partial(self.receive, application))
+                        participant.start()
+                        machines.participant = participant
+                    participant.give(action)
                 case messages.Record(entry):
                     try:
                         self._owner.record(application, entry)
@@ -265,12 +268,3 @@ class Exchange:
                     facts["cure"] = f"exop accept {application}, at the home"
                     logger("exop.hosts").error("the home has decided otherwise than the operator here", **facts)
                     self._owner.overruled(application, action.plan)
-
-    def _step(self, application: str, machines: Machines, do: messages.Do) -> None:
-        """Give a step to the participant of its plan."""
-        participant = machines.participant
-        if participant is None or participant.plan != do.plan:
-            participant = self._owner.participant(application, do, partial(self.receive, application))
-            participant.start()
-            machines.participant = participant
-        participant.give(do)

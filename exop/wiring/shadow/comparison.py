@@ -18,8 +18,6 @@ from exop.safe_repr import RAISED, error_text, safe_repr
 from exop.wiring.shadow.taps import Fault
 from exop.wiring.sharing import PLAIN
 
-#: The maximum number of reported differences.
-MOST = 5
 #: The maximum number of outputs by which one slet may be ahead of the other.
 FARTHEST = 200_000
 
@@ -208,9 +206,9 @@ class Comparison:
                     self.note(one)
 
     def note(self, difference: Deviation) -> None:
-        """Count and report a difference."""
+        """Count a difference, and report the first ones."""
         self.found += 1
-        if len(self.differences) < MOST:
+        if len(self.differences) < 5:
             self.differences.append(difference)
 
     def problem(self) -> str | None:

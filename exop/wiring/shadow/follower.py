@@ -42,8 +42,6 @@ CAPACITY = 4096
 NEAR: Final = 32
 #: Seconds for which the leader waits for a follower that lags by CAPACITY items; after that it stops following.
 PATIENCE = 1.0
-#: Seconds for which the leader waits at a time while it is throttled.
-MOMENT: Final = 0.02
 #: Seconds that a stopped follower may take to return from its slet before it is closed.
 LEAVING = 3.0
 
@@ -241,7 +239,7 @@ class Follower(ThreadDriver):
     def _wait_for_room(self) -> None:
         """Wait, in the leader's driver, until half of the capacity is free, or only for a moment if it is throttled."""
         if self.throttling:
-            self._wait(NEAR, MOMENT, still=PATIENCE)
+            self._wait(NEAR, 0.02, still=PATIENCE)
             self._allowed = self._put + max(1, (self.items - self._seen) // 2)
         elif not self._wait(self.capacity // 2, PATIENCE):
             self.give_up(self.too_slow())
