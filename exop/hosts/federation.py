@@ -250,12 +250,9 @@ class Federation:
 
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trials of a change, on all hosts; return `False` if no trial is running."""
-        abandon = self._local.changes.shadows.abandon
         self.mesh(application)  # raises `UnknownName`
-        given_up = self._home.at_each_host(
-            "abandon_proof", application, lambda: abandon(application, "it was given up")
-        )
-        return any(given_up)
+        abandon = partial(self._local.changes.shadows.abandon, application, "it was given up")
+        return any(self._home.at_each_host("abandon_proof", application, abandon))
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of each fragment of a durable application."""
