@@ -35,7 +35,6 @@ from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.participant import Participant
 from exop.hosts.supply import LEAVING, Archives, platform_of
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.nodes import HERE
 from exop.runtime.durable.durability import last_checkpoint
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.supervision.interrupts import held
@@ -135,8 +134,7 @@ class Federation:
 
     def spans(self, mesh: Mesh) -> bool:
         """Whether an application spans hosts, or would do so with this mesh."""
-        hosts = {node.host for node in mesh.nodes.values()} | {channel.host for channel in mesh.channels.values()}
-        return mesh.name in self.homes or not hosts <= {None, HERE, self.name}
+        return mesh.name in self.homes or mesh.spans(self.name)
 
     def names(self, *, inactive: bool = False) -> list[str]:
         """Return the names of the applications, as `Applications.names`."""

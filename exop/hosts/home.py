@@ -22,7 +22,6 @@ from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
 from exop.model.meshes.fragments import Connector, Placement, epochs, fragments
 from exop.model.meshes.mesh import Mesh, Node
-from exop.model.meshes.nodes import HERE
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.interrupts import GLANCE, check_interrupt, held
@@ -464,11 +463,7 @@ def adoption(
             f"the home of the application, {former}, answers: give the command to it, by --on, or stop it "
             f"before another host adopts the application"
         )
-    places = {None, HERE, former, here.name}
-    after = before.edited(
-        {name: replace(one, host=None) for name, one in before.nodes.items() if one.host in places},
-        {name: replace(one, host=None) for name, one in before.channels.items() if one.host in places},
-    )
+    after = before.at_home(former).at_home(here.name)
     known = {key: epoch for one in survivors.values() for key, epoch in one.connectors.items()}
     connectors = epochs(old, Placement(after, here.name, kinds), known)
     parts = fragments(after, here.name, connectors, kinds)
