@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
 
@@ -81,10 +81,8 @@ class Pairs:
 
     def _open(self, deployment: Deployment, name: str, source: str) -> None:
         """Open the successor of a node, with its effects diverted if the shadow says so."""
-        node, shadow = self.plan.after.node(name), self.work.shadow
-        diverted = shadow.diverted(name) if shadow is not None else {}
-        if diverted:
-            node = replace(node, settings=node.slet.configured(name, {**node.settings, **diverted}))
+        diverted = self.work.shadow.diverted(name) if self.work.shadow is not None else {}
+        node = self.plan.after.node(name).with_settings(diverted)
         component = self.here.running.changes.open_beside(deployment, node, self.plan.timeout)
         self._made[name] = twin = Twin(component, self._place(name, source), self.here.twins)
         if not diverted:

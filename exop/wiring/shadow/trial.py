@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from exop.errors import ExopError, PlanError, ShadowFailed
@@ -297,7 +297,7 @@ class Trials:
         shadow, old, node = self.plan.shadow, self._active(step.node), step.after
         assert node is not None
         if shadow is not None and (diverted := shadow.diverted(step.node)):
-            node = replace(node, settings=node.slet.configured(step.node, {**node.settings, **diverted}))
+            node = node.with_settings(diverted)
         changed, timeout = self.deployment.changed, self.plan.timeout
         new = self.wiring.manager.create(self.deployment.name, node, changed, timeout=timeout)
         self.trials.append(Trial(step, old, new, shadow))
