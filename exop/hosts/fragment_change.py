@@ -228,19 +228,23 @@ class FragmentChange(Participant):
         running.fragments.add(name)
         if deployment is not None:
             deployment.is_fragment = True
-        super()._finish(turn, made=True)
+        with self._going_on():
+            super()._finish(turn, made=True)
         failpoint("plan-carried-out")
-        self._write(deployment)
+        with self._going_on():  # a restart has it from the vote
+            self._write(deployment)
         known, is_empty = self._learned(deployment), deployment is not None and _is_empty(deployment.mesh)
         paused = change.pause.seconds if change is not None else 0.0
         if not is_empty:
             self._settled(name, known, False, paused)
         turn.close()
-        if change is not None:
-            running.changes.close(change)
+        with self._going_on():
+            if change is not None:
+                running.changes.close(change)
         kept = self._pairs is not None and self._pairs.keeps
-        if is_empty and not kept:  # before the home makes the next change, which may begin a fragment here again
-            running.remove(name)
+        with self._going_on():
+            if is_empty and not kept:  # before the home makes the next change, which may begin a fragment here again
+                running.remove(name)
         if is_empty:
             self._settled(name, known, True, paused)
 

@@ -10,11 +10,14 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from exop import Application, OutputPort, Slet, input_port, slet
-from exop.errors import PlanError
+from exop.errors import PlanError, StateError
+from exop.hosts.fragment_change import FragmentChange
 from exop.hosts.moves.handing import Handing
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.dataflow.entry import InFlight, placeholder
 from exop.runtime.durable.durability import Durability
+from exop.wiring.changes.change import Change
+from exop.wiring.changes.executor import Changes
 from tests.change.owning import Ports, Serving, owner
 from tests.change.tools import Sum, Tap, count_to, endless, grows, plain, summing, suspended, whole
 from tests.hosts.hosts_rig import at_rest
@@ -228,6 +231,29 @@ def test_a_failure_in_the_cut_leaves_the_slet_where_it_was(side: str, monkeypatc
         there.move("h2", "b")
         grows(there.seen)
         whole([*there.seen])
+
+
+@pytest.mark.parametrize(("owner", "name"), [(Change, "finish"), (FragmentChange, "_write"), (Changes, "close")])
+def test_what_fails_after_the_commit_is_logged_and_the_rest_is_done(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """As on a full disk: the host is known to have made the change, and the application finishes."""
+    real, failed = getattr(owner, name), list[Any]()
+
+    def fails(self: Any, *given: Any) -> None:
+        real(self, *given)
+        failed.append(self)
+        if len(failed) <= 2:  # at both hosts
+            raise StateError("the disk is full")
+
+    with hosts("h1", "h2") as there:
+        begin(there, endless, summing)
+        monkeypatch.setattr(owner, name, fails)
+        there.move("h2", "b")
+        there.home.end(APP)
+        assert there.home.wait(APP, PATIENCE)
+    whole(there.seen)
+    assert capsys.readouterr().err.count("a part of what follows it has failed: the disk is full") == 2
 
 
 class Owning(Slet, exclusive=True):

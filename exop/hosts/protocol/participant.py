@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from typing import Any
 
 from exop.errors import ExopError, PlanError, told
 from exop.hosts.protocol.messages import Did, Do, Restart
+from exop.logs import logger
 from exop.runtime.supervision.interrupts import delegated, held
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import Changes
@@ -73,10 +74,18 @@ class Participant(threading.Thread):
                 self._end(turn, made=True)
 
     def _end(self, turn: ExitStack, *, made: bool) -> None:
-        try:
+        with self._going_on():
             self._finish(turn, made=made)
-        except BaseException as error:  # noqa: BLE001 (the change is made or undone)
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Note and log an error: the change is decided, and what follows must be done, too."""
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 (whatever it is, the change is made or undone)
             self.error = self.error or error
+            problem = f"the change is decided, and a part of what follows it has failed: {told(error)}"
+            logger("exop.hosts").error(problem, application=self.application, exc_info=error)
 
     def _undo_at_close(self) -> None:
         if self.change is not None:

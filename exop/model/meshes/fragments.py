@@ -252,7 +252,7 @@ def _halves(placement: Placement, connector: Connector, epoch: int) -> tuple[Cha
     ack = "done" if placement.mesh.durable is None else "stable"
     settings: dict[str, Any] = {"key": connector.key, "epoch": epoch, "mode": "async", "ack": ack, **given}
     after = {"after_checkpoint": True} if settings["ack"] == "stable" and placement.varies(connector) else {}
-    # The consumers of a partitioned channel share its partitions at their host; a relay, in no group, takes all of them.
+    # The consumers of a partitioned channel share its partitions at their host; a relay is in no group, and takes all.
     kind = placement.kinds.get(channel.kind)
     divided = None if kind is None else kind.partitions_of(channel)
     shared = {} if divided is None else dict(zip(("by", "partitions"), divided, strict=True))
