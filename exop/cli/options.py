@@ -89,15 +89,14 @@ class Call(Where):
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Request(Where):
-    """The options of a command that changes an application: the platform, a dry run, and the format of the answer.
+class Request(Call):
+    """The options of a command that changes an application: those of a call, and a dry run.
 
     Attributes:
         dry_run: Show the plan, and change nothing.
     """
 
     dry_run: bool = False
-    json: Json = False
 
 
 @Parameter(name="*")

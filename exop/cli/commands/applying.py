@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from exop.cli.commands.editing import VERBS, as_edit, edit_node
 from exop.cli.commands.hosting import drain
-from exop.cli.options import Argument, Json, Load, Params, Program, Proof, Request, Succession, Trigger, Where
+from exop.cli.options import Argument, Call, Load, Params, Program, Proof, Request, Succession, Trigger
 from exop.cli.outcome import code_is_there, show_and_make
 from exop.cli.peers import the_platform
 from exop.cli.report import say
@@ -53,9 +53,8 @@ def plan(
     succession: Succession = Succession(),
     trigger: Trigger = Trigger(),
     proof: Proof = Proof(),
-    where: Where = Where(),
+    call: Call = Call(),
     load: Load = (),
-    json: Json = False,
 ) -> int:
     """Show, node by node, how a change would alter a running application, without making the change.
 
@@ -70,7 +69,7 @@ def plan(
         words: After a verb, the arguments of the command of that name, APP.NODE first; after drain, HOST, and the
             platform to which everything moves; after an application, its topology file; after a builder, NAME=VALUE.
     """
-    request = Request(**vars(where), dry_run=True, json=json)
+    request = Request(**vars(call), dry_run=True)
     if change == "drain" and not Path(change).exists():
         if len(words) not in (1, 2):
             raise BuilderError("exop plan drain takes HOST, and the platform to which all of it moves, if not the home")
@@ -82,7 +81,7 @@ def plan(
             raise BuilderError(f"--params is for the builder of an application; exop plan {change} takes NAME=VALUE")
         return edit_node(words[0], as_edit(change, words[1:], succession, trigger), request, proof)
     proof.as_data()
-    with the_platform(where) as platform:
+    with the_platform(call) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
             topology = _topology(platform, words[0], (), params, load)
             if (name := name_in(topology)) != change:

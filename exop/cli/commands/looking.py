@@ -57,7 +57,7 @@ def ps(*, state: Path | None = None, json: Json = False) -> int:
     return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=json)
 
 
-def describe(target: Runs, /, *, where: Where = Where(), load: Load = (), json: Json = False) -> int:
+def describe(target: Runs, /, *, call: Call = Call(), load: Load = ()) -> int:
     """Describe a running application or node, a slet, or the content of a folder or file.
 
     Examples: `exop describe stock:count_up`, `exop describe app.average`
@@ -66,18 +66,18 @@ def describe(target: Runs, /, *, where: Where = Where(), load: Load = (), json: 
         target: APP or APP.NODE on a running platform; PLUGIN:SLET; a package or bundle folder, a .py file (or
             FOLDER:NAME); the builder of a plugin or a bundle; a .json file of `exop describe SLET --json`.
     """
-    if runs(target, where):
-        with find_application(target, where) as found:
+    if runs(target, call):
+        with find_application(target, call) as found:
             if found.node:
                 facts = _node_facts(found)
             else:
                 facts = {"platform": found.platform.name, **found.platform.status(found.application)}
     else:
         facts = _offered(target, load)
-    return answer(facts, lambda: "\n\n".join(as_text(facts)), json=json)
+    return answer(facts, lambda: "\n\n".join(as_text(facts)), json=call.json)
 
 
-def slets(text: str = "", /, *, where: Where = Where(), load: Load = (), json: Json = False) -> int:
+def slets(text: str = "", /, *, call: Call = Call(), load: Load = ()) -> int:
     """List the slets of the base library and the installed plugins, with ports, settings and purpose.
 
     With --on or --state, list the slets that a running platform knows, including those of started bundles.
@@ -87,8 +87,8 @@ def slets(text: str = "", /, *, where: Where = Where(), load: Load = (), json: J
     Args:
         text: List only slets with this text in their name or purpose.
     """
-    if where.on or where.state:
-        with the_platform(where) as platform:
+    if call.on or call.state:
+        with the_platform(call) as platform:
             known = platform.slet_summaries()
     else:
         from exop.cli.loading import known_plugins
@@ -97,7 +97,7 @@ def slets(text: str = "", /, *, where: Where = Where(), load: Load = (), json: J
     fitting = [one for one in known if text.lower() in f"{one['slet']} {one['doc']}".lower()]
     found = sorted(fitting, key=lambda one: one["slet"])
     none = f"no slet has {text!r} in its name or purpose; `exop slets` lists all" if text else "no plugin offers a slet"
-    return answer(found, lambda: "\n".join(map(_slet_lines, found)) or none, json=json)
+    return answer(found, lambda: "\n".join(map(_slet_lines, found)) or none, json=call.json)
 
 
 def services(filter: str = "", /, *, call: Call = Call()) -> int:  # noqa: A002 (shown in the help)
@@ -120,9 +120,8 @@ def mesh(
     *parameters: str,
     format: Annotated[Picture, Parameter(name="--format")] = "mermaid",  # noqa: A002 (the option's name)
     params: Params = (),
-    where: Where = Where(),
+    call: Call = Call(),
     load: Load = (),
-    json: Json = False,
 ) -> None:
     """Print the mesh of an application as a picture or as a topology file.
 
@@ -134,13 +133,13 @@ def mesh(
         format: A Mermaid flow chart (the default), a DOT graph (for Graphviz), an SVG image, a topology
             file, or data. Dashed: a queue that the wiring inserts.
     """
-    chosen = "json" if json else format
+    chosen = "json" if call.json else format
     # Imported lazily: no other command of this module needs pictures or the loading of applications.
     from exop.pictures.picture import DRAW
     from exop.pictures.picture import Picture as Drawing
 
-    if not parameters and not params and runs(app, where):
-        with find_application(app, where) as found:
+    if not parameters and not params and runs(app, call):
+        with find_application(app, call) as found:
             platform, name = found.platform, found.application
             if chosen == "toml":
                 print(platform.topology(name), end="")

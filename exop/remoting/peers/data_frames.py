@@ -64,9 +64,6 @@ class DataLimits:
     tick: float = 0.25  #: Seconds after which a thread that waits for the socket looks at the clock.
 
 
-DEFAULT_LIMITS: Final = DataLimits()
-
-
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The base of the messages."""
 

@@ -47,7 +47,7 @@ class PeerLink:
     peer: str = field(kw_only=False)
     may: Callable[[Direction, str], bool] = lambda direction, key: True
     changed: Callable[[PeerLink], None] = lambda link: None
-    limits: frames.DataLimits = frames.DEFAULT_LIMITS
+    limits: frames.DataLimits = frames.DataLimits()
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
