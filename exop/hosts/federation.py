@@ -33,7 +33,7 @@ from exop.hosts.home import Home, Spanning, Survivor, adoption, no_status
 from exop.hosts.protocol import messages
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.participant import Participant
-from exop.hosts.supply import LEAVING, Archives, platform_of
+from exop.hosts.supply import LEAVING, Archives
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.durable.durability import last_checkpoint
 from exop.runtime.durable.failpoints import failpoint
@@ -229,7 +229,7 @@ class Federation:
             PeerUnreachable: that platform is not connected.
         """
         host = self._home.host_of(application, node)
-        return None if host == self.name else platform_of(host, self._links)
+        return None if host == self.name else self._links()[host].platform()
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""

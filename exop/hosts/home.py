@@ -16,7 +16,7 @@ from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Fragment, Refuse, Report
-from exop.hosts.supply import Archives, Supply, notes_of, platform_of
+from exop.hosts.supply import Archives, Supply, notes_of
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
@@ -186,7 +186,7 @@ class Home:
             try:
                 if host == self.name:
                     return move_cost(self._applications.get(name), node)
-                return cast("MoveCost", platform_of(host, self._links).move_cost(name, node))
+                return cast("MoveCost", self._links()[host].platform().move_cost(name, node))
             except ExopError as problem:
                 return str(problem)
 
@@ -281,7 +281,7 @@ class Home:
             if one.source == self.name:
                 self.accept_loss(application, one.outbox)
             else:
-                platform_of(one.source, self._links).accept_loss(application, one.outbox)
+                self._links()[one.source].platform().accept_loss(application, one.outbox)
         except PlanError:
             return False
         return True
@@ -313,7 +313,7 @@ class Home:
             raise PlanError(another["problem"])
         for host in found.hosts.keys() if found is not None else {self.name}:
             try:
-                there = None if host == self.name else platform_of(host, self._links)
+                there = None if host == self.name else self._links()[host].platform()
                 answers.append(here() if there is None else there.ask(operation, application=application))
             except ExopError as problem:
                 problems.append(problem)

@@ -15,7 +15,6 @@ from exop.model.slets.spec import Absent
 
 if TYPE_CHECKING:
     from exop.hosts.moves.ahead import Links
-    from exop.remoting.api.remote_platform import RemotePlatform
 
 #: For each host, the bundles (`name@version`) that it lacks, each with the slets that need it.
 Lacking: TypeAlias = dict[str, dict[str, list[str]]]
@@ -72,7 +71,7 @@ class Supply:
         until = time.monotonic() + LEAVING
         while True:
             try:
-                peer = platform_of(host, self.links)
+                peer = self.links()[host].platform()
                 (peer.uninstall_bundle if uninstall else peer.stop_bundle)(bundle)
             except BundleInUse as problem:
                 users = problem.facts["users"]
@@ -89,7 +88,7 @@ class Supply:
     def _send(self, application: str, host: str, bundle: str, undo: ExitStack) -> None:
         """Install and start a bundle at a host, and those that it needs; *undo* gets what leaves that as it was."""
         try:
-            peer = platform_of(host, self.links)
+            peer = self.links()[host].platform()
             before = {one["bundle"]: one["state"] for one in peer.list_bundles()}
             for name, archive in self.archives(bundle).items():
                 if before.get(name) != "started":
@@ -116,18 +115,6 @@ class Supply:
         bundles = {slet.rpartition(":")[0] for slet in slets} & digests.keys()
         others = {name for name in bundles if digests[name] not in (None, self.digest(name))}
         return {slet for slet in slets if slet not in there or slet.rpartition(":")[0] in others}
-
-
-def platform_of(host: str, links: Links) -> RemotePlatform:
-    """Return the management interface of a host; raises `PeerUnreachable` if it is not connected."""
-    # Imported lazily: most hosts have the code that they need, and most nodes run here.
-    from exop.remoting.api.remote_platform import RemotePlatform
-
-    link = links()[host]
-    if link.client is None:
-        cure = "start it again, or repair the network; see `exop peers`"
-        raise PeerUnreachable(address=host, problem=link.reason or "it is not connected", cure=cure)
-    return RemotePlatform(host, link.client)
 
 
 def identities(part: Mesh) -> set[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable
+from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.peers import data_frames as frames
 from exop.remoting.peers.data import DataConnection, Ready
 from exop.remoting.peers.data_frames import BYTES, DATA
@@ -47,7 +48,7 @@ class PeerLink:
     peer: str = field(kw_only=False)
     may: Callable[[Direction, str], bool] = lambda direction, key: True
     changed: Callable[[PeerLink], None] = lambda link: None
-    limits: frames.DataLimits = frames.DataLimits()
+    limits: frames.DataLimits = field(default_factory=frames.DataLimits)
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -83,19 +84,23 @@ class PeerLink:
         """Seconds of the last heartbeat and its answer."""
         return None if (connection := self._connection) is None else connection.round_trip
 
-    def call(self, operation: str, /, patience: float | None = None, **arguments: Any) -> Any:
-        """Call an operation of the peer, and return its reply as plain values; wait for *patience* seconds, if given.
-
-        Raises:
-            PeerUnreachable: the peer is not connected, or the answer did not arrive.
-            ExopError: the error of the operation, of its own class.
-        """
+    def caller(self) -> ControlClient:
+        """Return the client that calls the operations of the peer; raises `PeerUnreachable` if it is not connected."""
         with self._news:
             # The connection by which a peer that dials can be called may come shortly after that of the data.
             self._news.wait_for(lambda: self.client is not None or not self.connected, 2.0)
         if (client := self.client) is None or not self.connected:
-            raise PeerUnreachable(address=self.uri or self.peer, problem=self.reason or "it has not connected yet")
-        return client.call(operation, arguments, timeout=patience)
+            problem, cure = self.reason or "not connected yet", "start it, or repair the network; see `exop peers`"
+            raise PeerUnreachable(address=self.uri or self.peer, problem=problem, cure=cure)
+        return client
+
+    def call(self, operation: str, /, patience: float | None = None, **arguments: Any) -> Any:
+        """Call an operation of the peer, and return its reply as plain values, within *patience* seconds, if given."""
+        return self.caller().call(operation, arguments, timeout=patience)
+
+    def platform(self) -> RemotePlatform:
+        """Return the management interface of the peer; raises as `caller`."""
+        return RemotePlatform(self.peer, self.caller())
 
     def start(self) -> None:
         """Connect, and connect again whenever the connection is lost."""

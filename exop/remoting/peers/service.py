@@ -180,10 +180,8 @@ class RemotingService:
         with self._lock:
             if link.uri and peer not in self._called:
                 self._called[peer] = self._client(link.uri, peer)
-            client = self._called.get(peer, link.client)
-        if client is None:
-            raise PeerUnreachable(address=peer, problem=link.reason)
-        return RemotePlatform(peer, client).ask(operation, **arguments)
+            client = self._called.get(peer)
+        return RemotePlatform(peer, client or link.caller()).ask(operation, **arguments)
 
     def status(self) -> list[dict[str, Any]]:
         """Return the peers and their connectors as plain data, by name."""

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 from exop import Platform
-from exop.hosts.supply import platform_of
 from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.peers.data_frames import DataLimits
 from exop.remoting.peers.link import PeerLink
@@ -248,7 +247,7 @@ class Proxy(Waiting):
 
 def managed(platform: Platform, peer: str) -> RemotePlatform:
     """The management interface of a peer of a platform."""
-    return platform_of(peer, lambda: platform.remoting.peers)
+    return platform.remoting.peers[peer].platform()
 
 
 def dialling(peer: str, dial: Callable[[], socket.socket], **options: Any) -> PeerLink:
