@@ -14,21 +14,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from exop.cli.loading import Target, build, known_plugins, load_mesh
 from exop.cli.options import Argument, Load, Name, OnFailure, Params, Program, State
 from exop.cli.report import DONE, FAILED, TICK, Stopping, further, say
 from exop.cli.text import pause, print_json
 from exop.cli.view import View, choose_view, print_summary
 from exop.cli.watch import Watch, report_failures
 from exop.errors import ComponentFailed, ExopError, StateError, UnknownName
+from exop.model.meshes.checks import resolved
+from exop.model.meshes.mesh import Mesh
+from exop.platform import Platform
 from exop.report import run_report
+from exop.runtime.catalog import Catalog
 from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.supervision.watchdog import whereabouts
+from exop.wiring.sharing import Sharing
 
 if TYPE_CHECKING:
     from exop.bundle.dev import Development, Generation, Outcome
-    from exop.model.meshes.mesh import Mesh
-    from exop.platform import Platform
-    from exop.runtime.catalog import Catalog
 
 #: Seconds for which items in flight are processed at the end of `exop dev`; a second Ctrl-C stops at once.
 PATIENCE: Final = 10.0
@@ -71,10 +74,6 @@ def run(
         check_sharing: Compare items before and after every call; log each slet that modifies an item that other slets
             also get, and end with exit code 1. This is slow, and intended for tests.
     """
-    from exop.cli.loading import load_mesh
-    from exop.platform import Platform
-    from exop.wiring.sharing import Sharing
-
     policy = on_failure or ("wait" if sys.stderr.isatty() and sys.stdin.isatty() else "stop")
     with _json_only(json) as report:
         # All mistakes of the user are found before a platform starts.
@@ -125,8 +124,6 @@ def dev(
         quiet: Show only changes, and no progress.
     """
     from exop.bundle.dev import WatchedFolder
-    from exop.cli.loading import Target, build, known_plugins
-    from exop.platform import Platform
 
     catalog = known_plugins(load)
     with Stopping(patience=2) as stopping, Platform(name=name, plugins=catalog.plugins, control=True) as platform:
@@ -186,7 +183,6 @@ def _durable(mesh: Mesh, catalog: Catalog, state: Path) -> Mesh:
     Raises:
         StateError: the stored application with this name is another one; it is not started, and its state remains.
     """
-    from exop.model.meshes.checks import resolved
     from exop.runtime.durable.store import Store
 
     mesh = resolved(mesh, catalog.slets, durable=True)

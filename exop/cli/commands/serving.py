@@ -10,19 +10,18 @@ from collections.abc import Iterable, MutableMapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cyclopts import Parameter
 
+from exop.cli.loading import known_plugins
 from exop.cli.options import Load, Name, State
 from exop.cli.report import Stopping
 from exop.cli.view import opening_facts
 from exop.errors import BuilderError, ExopError
 from exop.logs import logger
+from exop.platform import Platform
 from exop.status import application_status, state_of
-
-if TYPE_CHECKING:
-    from exop.platform import Platform
 
 #: The interval at which the states of the applications are compared, in seconds.
 TICK: Final = 0.2
@@ -74,9 +73,6 @@ def serve(*, state: State = None, name: Name = None, load: Load = (), reach: Rea
     Examples: `exop serve --name traffic --state /var/lib/exop --load apps/linear_road`,
     `exop serve --name b --listen tls://0.0.0.0:7700 --identity certs/b --policy policy.toml`
     """
-    from exop.cli.loading import known_plugins
-    from exop.platform import Platform
-
     catalog = known_plugins(load)
     with Stopping(patience=1) as stopping:
         platform = Platform(state=state, name=name, plugins=catalog.plugins, control=True, **reach.as_data())
