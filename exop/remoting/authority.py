@@ -78,7 +78,8 @@ def issue(
         raise problem_at(authority, problem, "replace it with --renew, or revoke it first")
     ca, ca_key = _authority(authority)
     span, names = timedelta(days=365 if days is None else days), [*map(_general_name, (name, *also))]
-    if (before := _last(authority, name) if renew else None) is not None:
+    if earlier := [one for one in _issued(authority) if renew and name_of(one) == name]:
+        before = earlier[-1]
         if days is None:
             span = before.not_valid_after_utc - before.not_valid_before_utc - BACK_DATED
         names = names if also else [*before.extensions.get_extension_for_class(x509.SubjectAlternativeName).value]
@@ -123,7 +124,6 @@ def revoke(authority: Path, name: str, *, now: datetime | None = None) -> list[s
 def certificates(authority: Path, *, now: datetime | None = None) -> list[dict[str, str]]:
     """Return the issued certificates, the oldest first: `name`, `serial`, `since`, `until`, and `state`."""
     at, void = now or datetime.now(UTC), read_revoked(authority / REVOKED, read_certificate(authority / CA))
-    found = [read_certificate(path) for path in (authority / ISSUED).glob("*.pem")]
     return [
         {
             "name": name_of(one),
@@ -132,7 +132,7 @@ def certificates(authority: Path, *, now: datetime | None = None) -> list[dict[s
             "until": f"{one.not_valid_after_utc:%F %T%z}",
             "state": "revoked" if one.serial_number in void else "valid" if one.not_valid_after_utc > at else "expired",
         }
-        for one in sorted(found, key=lambda one: (one.not_valid_before_utc, one.serial_number))
+        for one in _issued(authority)
     ]
 
 
@@ -198,11 +198,10 @@ def _valid(authority: Path, name: str | None, at: datetime) -> list[dict[str, st
     return [one for one in certificates(authority, now=at) if one["state"] == "valid" and name in (None, one["name"])]
 
 
-def _last(authority: Path, name: str) -> x509.Certificate | None:
-    """Return the last certificate of a name, valid or not."""
+def _issued(authority: Path) -> list[x509.Certificate]:
+    """Return all certificates in the order in which they were issued, also those of one second."""
     paths = sorted((authority / ISSUED).glob("*.pem"), key=lambda path: path.stat().st_mtime_ns)
-    found = [one for one in map(read_certificate, reversed(paths)) if name_of(one) == name]
-    return max(found, key=lambda one: one.not_valid_before_utc, default=None)  # the first of those of one second
+    return sorted(map(read_certificate, paths), key=lambda one: one.not_valid_before_utc)
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

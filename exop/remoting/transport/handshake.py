@@ -111,13 +111,12 @@ class Contact(NamedTuple):
 
 
 class Tickets:
-    """Tickets for data connections: random, for one use, valid for *lifetime* seconds, each for one peer."""
+    """Tickets for data connections: random, for one use, valid for 10 seconds, each for one peer."""
 
     #: The tickets of one peer that are valid at a time; its oldest makes room, and never that of another peer.
     MOST: Final = 8
 
-    def __init__(self, lifetime: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lifetime = lifetime
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._issued: dict[str, tuple[str, float]] = {}
@@ -130,7 +129,7 @@ class Tickets:
             self._issued = {key: one for key, one in self._issued.items() if one[1] > now}
             for old in [key for key, one in self._issued.items() if one[0] == peer][: 1 - self.MOST]:
                 del self._issued[old]
-            self._issued[ticket] = peer, now + self._lifetime
+            self._issued[ticket] = peer, now + 10.0
         return ticket
 
     def redeem(self, ticket: str, peer: str) -> bool:

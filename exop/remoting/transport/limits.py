@@ -207,22 +207,17 @@ class Connections:
 
         Running operations may answer first; a reply that cannot be written is given up after a moment.
         """
-        connections = self._all()
-        for connection in connections:
-            connection.hang_up(socket.SHUT_RD)
-        started = time.monotonic()
-        self._join(connections, started + min(self._limits.patience, self._limits.stop_time))
-        for connection in self._others():
-            connection.hang_up()
-        self._join(connections, started + self._limits.stop_time)
-        return [connection.activity.operation for connection in self._others()]
+        started, whole, left = time.monotonic(), self._limits.stop_time, self._all()
+        for how, seconds in ((socket.SHUT_RD, min(self._limits.patience, whole)), (socket.SHUT_RDWR, whole)):
+            for connection in left:
+                connection.hang_up(how)
+            self._join(left, started + seconds)
+            left = [one for one in self._all() if one.thread is not threading.current_thread()]
+        return [connection.activity.operation for connection in left]
 
     def _all(self) -> list[Connection]:
         with self._lock:
             return list(self._open)
-
-    def _others(self) -> list[Connection]:
-        return [one for one in self._all() if one.thread is not threading.current_thread()]
 
     def _join(self, connections: list[Connection], deadline: float) -> None:
         for connection in connections:

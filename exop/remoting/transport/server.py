@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 from exop.errors import PeerRefused, PeerUnreachable
 from exop.remoting.transport.endpoints import Endpoint, address_of, listen
 from exop.remoting.transport.limits import DEFAULT_LIMITS, Connection, Connections, Limits
-from exop.remoting.transport.operation import Role
+from exop.remoting.transport.operation import Operation, Role
 from exop.remoting.transport.rundir import claim, socket_path
 from exop.remoting.transport.sockets import Listener, Peer, UnixListener
 
 if TYPE_CHECKING:
     from exop.remoting.identity import Identity
     from exop.remoting.transport.handshake import Hooks
-    from exop.remoting.transport.operation import Operation
     from exop.remoting.transport.session import Sessions
 
 _log = logging.getLogger("exop.remoting")
