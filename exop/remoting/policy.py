@@ -39,8 +39,6 @@ _Refusal: TypeAlias = tuple[str, str, str]
 _RECORD_INTERVAL: Final = 1.0
 #: Seconds between two lines of the log on refusals of one caller for one reason; those between are counted.
 _LOG_INTERVAL: Final = 60.0
-#: The reasons of refusals that are told apart by it.
-_REASONS: Final = 100
 #: Seconds after which the connections of revoked, expired and unknown peers are looked for again.
 _WATCH_INTERVAL: Final = 3.0
 #: Seconds for which the file is not looked at again.
@@ -223,7 +221,7 @@ class AccessControl:
                 key = operation, name, problem
                 at, before = self._logged.pop(key, (-math.inf, 0))
                 self._logged[key] = (now, 0) if now - at >= _LOG_INTERVAL else (at, before + times)
-                for old in [*self._logged][:-_REASONS]:
+                for old in [*self._logged][:-100]:  # so many reasons are told apart
                     del self._logged[old]
             if now - at >= _LOG_INTERVAL:
                 facts = {"caller": caller, "operation": operation, "times": before + times, "reason": problem}

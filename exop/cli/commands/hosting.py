@@ -16,6 +16,7 @@ from exop.cli.text import answer, columns, number, pause
 from exop.errors import BuilderError, ExopError, PlanError
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.nodes import CHANNEL, DIRECT
+from exop.remoting.policy import read_policy
 from exop.safe_repr import clean
 
 if TYPE_CHECKING:
@@ -285,8 +286,6 @@ def policy(file: Path, /, *, json: Json = False) -> int:
     Args:
         file: The policy file: the argument of `exop serve --policy FILE`.
     """
-    from exop.remoting.policy import read_policy
-
     peers = read_policy(file)
     facts: dict[str, dict[str, Any]] = {name: rights._asdict() for name, rights in peers.items()}
     rows = [

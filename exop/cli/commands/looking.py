@@ -16,10 +16,13 @@ from exop.cli.status_text import access_lines, as_text, call_lines, held_nodes, 
 from exop.cli.text import answer, columns, number, pause, print_json
 from exop.errors import PeerUnreachable, UnknownName
 from exop.model.filter import where as properties_are
+from exop.model.meshes.checks import resolved
 from exop.model.properties import APPLICATION, KIND, NODE
 from exop.model.slets.described import absent, summary
 from exop.model.slets.described import describe as facts_of
 from exop.model.slets.signature import read_settings
+from exop.pictures.picture import DRAW
+from exop.pictures.picture import Picture as Drawing
 from exop.remoting.transport.rundir import control_address
 from exop.report import totals_of, whole
 
@@ -134,10 +137,6 @@ def mesh(
             file, or data. Dashed: a queue that the wiring inserts.
     """
     chosen = "json" if call.json else format
-    # Imported lazily: no other command of this module needs pictures or the loading of applications.
-    from exop.pictures.picture import DRAW
-    from exop.pictures.picture import Picture as Drawing
-
     if not parameters and not params and runs(app, call):
         with find_application(app, call) as found:
             platform, name = found.platform, found.application
@@ -148,7 +147,6 @@ def mesh(
             inserted = {place: queue["reason"] for place, queue in queues.items()}
     else:
         from exop.cli.loading import load_mesh
-        from exop.model.meshes.checks import resolved
         from exop.wiring.changes.channels import preview
 
         loaded, catalog, _ = load_mesh(app, parameters, params, load, running())

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
 
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-_QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
 
 def top(app: Runs = "", /, *, sort: Sort = "mesh", every: float = 1.0, once: bool = False, call: Call = Call()) -> None:
@@ -237,7 +236,7 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
         ("latency_seconds", "latency_ms", "Seconds from the source to the node; measured by samples."),
     ):
         for name, value in facts[key].items():
-            yield family, "summary", words, here | {"quantile": _QUANTILES[name]}, value / 1e3
+            yield family, "summary", words, here | {"quantile": f"{int(name[1:]) / 100:g}"}, value / 1e3
     for name, value in facts.get("own", {}).items():
         if is_number(value):
             yield "own", "gauge", "A figure that the slet reports of itself.", here | {"figure": name}, value

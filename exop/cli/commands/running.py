@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -33,8 +33,6 @@ from exop.wiring.sharing import Sharing
 if TYPE_CHECKING:
     from exop.bundle.dev import Development, Generation, Outcome
 
-#: Seconds for which items in flight are processed at the end of `exop dev`; a second Ctrl-C stops at once.
-PATIENCE: Final = 10.0
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"])]
 
 
@@ -290,7 +288,7 @@ class Session:
         self.view.close()
         if (name := self.development.application) in self.platform.applications():
             self.platform.end(name)
-            until = time.monotonic() + PATIENCE
+            until = time.monotonic() + 10.0  # a second Ctrl-C stops at once
             with suppress(ExopError):  # a slet has failed, or the application was removed
                 while self.stopping.count < 2 and time.monotonic() < until and not self.platform.wait(name, TICK):
                     pass

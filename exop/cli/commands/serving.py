@@ -10,7 +10,7 @@ from collections.abc import Iterable, MutableMapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cyclopts import Parameter
 
@@ -22,9 +22,6 @@ from exop.errors import BuilderError, ExopError
 from exop.logs import logger
 from exop.platform import Platform
 from exop.status import application_status, state_of
-
-#: The interval at which the states of the applications are compared, in seconds.
-TICK: Final = 0.2
 
 
 @Parameter(name="*")
@@ -160,7 +157,7 @@ class Keeper:
         """Wait for Ctrl-C or SIGTERM."""
         while not self.stopping.count:
             self.look()
-            time.sleep(TICK)
+            time.sleep(0.2)
         self.supervisor.send("STOPPING=1")
         for name in self.platform.applications():
             deployment = self.platform.deployment(name)

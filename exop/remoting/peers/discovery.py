@@ -18,10 +18,8 @@ from exop.remoting.transport.handshake import Hello
 SERVICE: Final = "_exop._tcp.local."
 #: The schemes of addresses that can be announced.
 SCHEMES: Final = ("tls", "tcp")
-#: The number of announcements that are examined, and the characters of a text that are read.
+#: The number of announcements that are examined.
 MOST: Final = 64
-LENGTH: Final = 100
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class Announcement(NamedTuple):
@@ -49,7 +47,7 @@ def announce(name: str, uri: str) -> Callable[[], None]:
     info = zeroconf.ServiceInfo(
         SERVICE, f"{label}.{SERVICE}", parts.port, properties=texts, parsed_addresses=hosts, server=f"{label}.local."
     )
-    network = _network(zeroconf, [host] if host in _LOOPBACK else None)
+    network = _network(zeroconf, [host] if host in ("127.0.0.1", "localhost", "::1") else None)
     network.register_service(info, allow_name_change=True, cooperating_responders=True)
     withdraw: Callable[[], None] = network.close
     return withdraw
@@ -77,7 +75,7 @@ def announcements(seconds: float, interfaces: Sequence[str] | None = None) -> li
 
 def _read(info: Any) -> Announcement | None:
     """Read an announcement; `None` if it is none of a platform."""
-    texts = {key: (value or "")[:LENGTH] for key, value in info.decoded_properties.items()}
+    texts = {key: (value or "")[:100] for key, value in info.decoded_properties.items()}
     addresses = info.parsed_addresses()
     if not addresses or texts.get("scheme") not in SCHEMES or not texts.get("name"):
         return None

@@ -155,7 +155,7 @@ class RemotingService:
                 return client.open_data()
 
             link.dial_at(uri, client, dial, leads=self.name < name)
-            self._offered[name] = offered
+            self._offered[name], self._called[name] = offered, self._client(uri, name)
         self._spawn(f"peer-{name}", partial(self._offer_operations, link, offered))
         return link
 
@@ -177,11 +177,7 @@ class RemotingService:
             PeerUnreachable: the peer is lost.
         """
         link = self.peers[peer]
-        with self._lock:
-            if link.uri and peer not in self._called:
-                self._called[peer] = self._client(link.uri, peer)
-            client = self._called.get(peer)
-        return RemotePlatform(peer, client or link.caller()).ask(operation, **arguments)
+        return RemotePlatform(peer, self._called.get(peer) or link.caller()).ask(operation, **arguments)
 
     def status(self) -> list[dict[str, Any]]:
         """Return the peers and their connectors as plain data, by name."""
