@@ -14,16 +14,7 @@ from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
 from exop.cli.status_text import undelivered
 from exop.cli.text import answer, paused
-from exop.errors import (
-    BuilderError,
-    ComponentFailed,
-    ExopError,
-    PeerUnreachable,
-    PlanError,
-    StaleMesh,
-    UnknownName,
-    entry,
-)
+from exop.errors import BuilderError, ComponentFailed, ExopError, PeerUnreachable, StaleMesh, UnknownName, entry
 from exop.model.slets.spec import parse
 
 #: The first word that a verb needs after APP.NODE, and its meaning; other verbs take none.
@@ -233,7 +224,7 @@ def rollback(node: Runs, /, *, abandon: bool = False, call: Call = Call()) -> in
         kept = found.node in found.platform.status(found.application).get("kept", {})
         try:
             changed = found.platform.ask("rollback", application=found.application, node=found.node)
-        except PlanError as error:
+        except ExopError as error:
             if not kept:
                 raise
             raise Failure(error) from error

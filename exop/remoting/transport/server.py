@@ -154,7 +154,7 @@ class ControlServer:
                 listener.close()
             return
         for listener in self._listeners:
-            listener.shutdown()
+            listener.sock.shutdown(socket.SHUT_RDWR)  # wakes its acceptor
         for acceptor in self._acceptors:
             acceptor.join()
         for listener in self._listeners:
@@ -207,7 +207,7 @@ class ControlServer:
     def _accept_all(self, listener: Listener) -> None:
         while not self._connections.closing.is_set():
             try:
-                sock = listener.accept()
+                sock, _ = listener.sock.accept()
             except OSError as problem:
                 # A lack of descriptors or memory passes; the wait prevents a busy loop.
                 if not self._connections.closing.wait(0.1):

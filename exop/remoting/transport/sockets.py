@@ -64,17 +64,13 @@ class Listener:
 
     def __init__(self, address: str, sock: socket.socket) -> None:
         self.address = address
-        self._sock = sock
+        self.sock = sock
         self._pid = os.getpid()
 
     @property
     def is_ours(self) -> bool:
         """Whether this process made it; a forked child has a copy only."""
         return self._pid == os.getpid()
-
-    def accept(self) -> socket.socket:
-        """Wait for the next connection; raises `OSError` after `shutdown`."""
-        return self._sock.accept()[0]
 
     def identify(self, sock: socket.socket, deadline: float) -> tuple[socket.socket, Peer]:
         """Identify the peer of an accepted connection; returns the socket to use from now on.
@@ -89,13 +85,9 @@ class Listener:
         check_owner(peer, self.address)
         return sock, peer
 
-    def shutdown(self) -> None:
-        """Wake `accept`, and accept no further connection."""
-        self._sock.shutdown(socket.SHUT_RDWR)
-
     def close(self) -> None:
         """Stop listening."""
-        self._sock.close()
+        self.sock.close()
 
 
 class UnixListener(Listener):
@@ -109,7 +101,7 @@ class UnixListener(Listener):
 
     def close(self) -> None:
         """Stop listening and remove the file, unless another process has replaced it, and the link."""
-        self._sock.close()
+        self.sock.close()
         if not self.is_ours:  # a forked child holds the socket, too, and must not remove the file
             return
         if self.link is not None:

@@ -80,7 +80,7 @@ def test_kernel_notices_a_silent_peer() -> None:
     """A TCP connection sends small messages at once, and the kernel ends it after 8 s of silence."""
     listener = listen("tcp://127.0.0.1:0")
     sock, _ = dial(listener.address, PATIENCE)
-    for end in (sock, listener.accept()):
+    for end in (sock, listener.sock.accept()[0]):
         assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 8000
@@ -101,7 +101,7 @@ def test_another_user_on_loopback(owner: int | None, text: str, monkeypatch: pyt
     listener = listen("tcp://127.0.0.1:0")
     sock, _ = dial(listener.address, PATIENCE)
     monkeypatch.setattr(endpoints, "_owner", lambda *address: owner)
-    with sock, listener.accept() as accepted:
+    with sock, listener.sock.accept()[0] as accepted:
         with pytest.raises(PeerRefused, match=text):
             listener.identify(accepted, time.monotonic() + PATIENCE)
         monkeypatch.setattr(os, "geteuid", lambda: 4711)
@@ -128,7 +128,7 @@ def met(listener: Listener, uri: str, identity: Any) -> tuple[BaseException | No
     """Dial *uri*; return the errors of the listener and of the dialler, which reads one byte."""
 
     def accept() -> None:
-        sock, _ = listener.identify(listener.accept(), time.monotonic() + PATIENCE)
+        sock, _ = listener.identify(listener.sock.accept()[0], time.monotonic() + PATIENCE)
         with sock:
             sock.sendall(b"!")
 
@@ -218,7 +218,7 @@ def test_plain_connection_to_a_tls_port(
     with socket.create_connection(("127.0.0.1", Endpoint.parse(listener.address).port)) as sock:
         sock.sendall(sent)
         with pytest.raises(error):
-            listener.identify(listener.accept(), time.monotonic() + patience)
+            listener.identify(listener.sock.accept()[0], time.monotonic() + patience)
 
 
 def test_tls_to_a_plain_port(here: Identity) -> None:
