@@ -17,7 +17,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -112,13 +112,11 @@ class AccessControl:
     identity: Identity | None = None
     record: Record = lambda *_: None
     clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self._recorded: dict[_Refusal, float] = {}
-        self._pending: dict[_Refusal, tuple[str, str, int]] = {}
-        # By operation, platform and reason: when the last line was logged, and the number of refusals since.
-        self._logged: dict[_Refusal, tuple[float, int]] = {}
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _recorded: dict[_Refusal, float] = field(default_factory=dict)
+    _pending: dict[_Refusal, tuple[str, str, int]] = field(default_factory=dict)
+    # By operation, platform and reason: when the last line was logged, and the number of refusals since.
+    _logged: dict[_Refusal, tuple[float, int]] = field(default_factory=dict)
 
     def status(self) -> dict[str, Any]:
         """Return the identity and the policy as plain data, each with the `problem` of newer files, if any."""
@@ -263,18 +261,18 @@ def read_policy(path: Path) -> dict[str, Rights]:
     check(isinstance(peers, dict), "`peers` is no table", "give one section [peers.NAME] per peer", "peers")
     for peer, rights in peers.items():
         check(isinstance(rights, dict), f"{peer!r} is no table", f"write [peers.{peer}]", peer)
-        for field, value in rights.items():
-            place = f"{field!r} of the peer {peer!r}"
+        for key, value in rights.items():
+            place = f"{key!r} of the peer {peer!r}"
             dotted = isinstance(value, dict)
-            cure = f'quote a name with dots: [peers."{peer}.{field}"]' if dotted else "known: role, read, write"
-            check(field in Rights._fields, f"{place} is unknown", cure, peer, field)
-            if field == "role":
-                check(value in ROLES, f"{place} is {value!r}", f"take {', '.join(ROLES)}", peer, field)
+            cure = f'quote a name with dots: [peers."{peer}.{key}"]' if dotted else "known: role, read, write"
+            check(key in Rights._fields, f"{place} is unknown", cure, peer, key)
+            if key == "role":
+                check(value in ROLES, f"{place} is {value!r}", f"take {', '.join(ROLES)}", peer, key)
                 continue
-            check(isinstance(value, list), f"{place} is {value!r}", _PATTERNS, peer, field)
+            check(isinstance(value, list), f"{place} is {value!r}", _PATTERNS, peer, key)
             for one in value:
                 valid = isinstance(one, str) and all(one.partition("/"))
-                check(valid, f"{place} contains {one!r}", _PATTERNS, peer, field, str(one))
+                check(valid, f"{place} contains {one!r}", _PATTERNS, peer, key, str(one))
     return {peer: Rights(**rights) for peer, rights in peers.items()}
 
 

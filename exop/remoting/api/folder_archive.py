@@ -20,7 +20,6 @@ LARGEST_CONTENT: Final = 64_000_000
 #: Files in it.
 MOST_FILES: Final = 2_000
 _CACHE: Final = "__pycache__"
-_SUFFIXES: Final = (".pyc", ".pyo")
 
 
 def archive_of(path: Path) -> bytes:
@@ -61,7 +60,7 @@ def files_of(folder: Path) -> Iterator[PurePosixPath]:
 def belongs(path: str, patterns: Sequence[str] | None) -> bool:
     """Whether a file belongs to a bundle with these `files`; with `None`, every file that is not hidden does."""
     parts = path.split("/")
-    if any(part.startswith(".") or part == _CACHE for part in parts) or path.endswith(_SUFFIXES):
+    if any(part.startswith(".") or part == _CACHE for part in parts) or path.endswith((".pyc", ".pyo")):
         return False
     if patterns is None or path.endswith(".py") or path == "bundle.toml":
         return True
