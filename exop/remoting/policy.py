@@ -30,7 +30,7 @@ from exop.remoting.transport.operation import ROLES, Role
 from exop.remoting.transport.sockets import Peer
 from exop.runtime.history import CALLER
 
-Access: TypeAlias = Literal["read", "write"]
+Access: TypeAlias = Literal["read", "write", "operate"]
 #: Records what was refused: the application, what was asked for, the reason of the last refusal, and their number.
 Record: TypeAlias = Callable[[str, str, str, int], None]
 #: A kind of refusal: the application, the operation, and the name of the platform, empty for all other callers.
@@ -55,7 +55,7 @@ class Rights(NamedTuple):
     read: Sequence[str] = ()
     write: Sequence[str] = ()
 
-    def allow(self, access: Access, application: str, channel: str) -> bool:
+    def allow(self, access: Literal["read", "write"], application: str, channel: str) -> bool:
         """Whether the peer may read or write a channel."""
         for pattern in getattr(self, access):
             # The names are matched apart: a slash in a name must not make another application of it.
@@ -149,7 +149,7 @@ class AccessControl:
             return f"the policy of the platform gives {peer.name} no rights; add a section [peers.{peer.name}]"
         return ""
 
-    def may(self, peer: Peer, access: Access | Literal["operate"], key: str) -> bool:
+    def may(self, peer: Peer, access: Access, key: str) -> bool:
         """Whether a peer may use a connector: `read` what the platform sends, `write` what the platform receives.
 
         The *key* of a connector is `APPLICATION/CHANNEL/SOURCE>TARGET`. With `operate`, return whether the peer may

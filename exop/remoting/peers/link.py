@@ -9,13 +9,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable
 from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.peers import data_frames as frames
 from exop.remoting.peers.data import DataConnection, Ready
 from exop.remoting.peers.data_frames import BYTES, DATA
+from exop.remoting.policy import Access
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.frames import FrameRefused
 from exop.remoting.transport.limits import check_length
@@ -24,8 +25,6 @@ from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.wire import Buffer, Frame, Progress
 from exop.safe_repr import RAISED
 
-#: `read`: a connector sends to the peer; `write`: a connector receives from the peer.
-Direction: TypeAlias = Literal["read", "write", "operate"]
 _NOT_PERMITTED: Final = "the policy of the platform does not permit it"
 _DETACHED: Final = "the connector has been detached"
 #: Characters of a reason that is told to the peer.
@@ -46,7 +45,7 @@ class PeerLink:
     """
 
     peer: str = field(kw_only=False)
-    may: Callable[[Direction, str], bool] = lambda direction, key: True
+    may: Callable[[Access, str], bool] = lambda direction, key: True
     changed: Callable[[PeerLink], None] = lambda link: None
     limits: frames.DataLimits = field(default_factory=frames.DataLimits)
     clock: Callable[[], float] = time.monotonic

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from exop.errors import ExopError, IdentityError, PeerRefused, PeerUnreachable, PlatformBusy, RemotingError, UnknownName
 from exop.model import properties as names
@@ -20,7 +20,7 @@ from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.peers.data_frames import ConnectorTraffic
 from exop.remoting.peers.discovery import Announcement, announce, announcements
 from exop.remoting.peers.link import PeerLink
-from exop.remoting.policy import AccessControl
+from exop.remoting.policy import Access, AccessControl
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.handshake import CONTROL
 from exop.remoting.transport.limits import DEFAULT_LIMITS
@@ -266,10 +266,10 @@ class RemotingService:
         with self._client(uri, name or "") as client:
             return client.platform().name
 
-    def _may(self, peer: str, direction: Literal["read", "write", "operate"], key: str) -> bool:
+    def _may(self, peer: str, access: Access, key: str) -> bool:
         """Whether the policy permits a connector with a peer, or byte strings of the peer."""
         contact = self._contacts.get(peer)
-        return contact is not None and self.access.may(contact, direction, key)
+        return contact is not None and self.access.may(contact, access, key)
 
     def _changed(self, link: PeerLink) -> None:
         """Show in the registry that a peer can be reached, or is lost."""
