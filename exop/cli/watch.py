@@ -6,18 +6,20 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.cli.options import OnFailure
 from exop.cli.report import DONE, FAILED, LETTERS, TICK, Stopping, say
 from exop.cli.view import View
 from exop.errors import ComponentFailed, ExopError, LastCheckpointFailed, UnknownName
 from exop.logs import is_json, logger
-from exop.platform import Platform
 from exop.report import totals_of
-from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.watchdog import awaited
 from exop.safe_repr import error_text, safe_repr
+
+if TYPE_CHECKING:
+    from exop.platform import Platform
+    from exop.runtime.deployment import Deployment
 
 #: Seconds without progress after which the slets are named for which the end of a run waits.
 SLOW: Final = 3.0

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from exop.cli.loading import Target, build, known_plugins, load_mesh
 from exop.cli.options import Argument, Load, Name, OnFailure, Params, Program, State
 from exop.cli.report import DONE, FAILED, TICK, Stopping, further, say
 from exop.cli.text import pause, print_json
@@ -23,15 +22,14 @@ from exop.cli.watch import Watch, report_failures
 from exop.errors import ComponentFailed, ExopError, StateError, UnknownName
 from exop.model.meshes.checks import resolved
 from exop.model.meshes.mesh import Mesh
-from exop.platform import Platform
 from exop.report import run_report
 from exop.runtime.catalog import Catalog
 from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.supervision.watchdog import whereabouts
-from exop.wiring.sharing import Sharing
 
 if TYPE_CHECKING:
     from exop.bundle.dev import Development, Generation, Outcome
+    from exop.platform import Platform
 
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"])]
 
@@ -72,6 +70,10 @@ def run(
         check_sharing: Compare items before and after every call; log each slet that modifies an item that other slets
             also get, and end with exit code 1. This is slow, and intended for tests.
     """
+    from exop.cli.loading import load_mesh
+    from exop.platform import Platform
+    from exop.wiring.sharing import Sharing
+
     policy = on_failure or ("wait" if sys.stderr.isatty() and sys.stdin.isatty() else "stop")
     with _json_only(json) as report:
         # All mistakes of the user are found before a platform starts.
@@ -122,6 +124,8 @@ def dev(
         quiet: Show only changes, and no progress.
     """
     from exop.bundle.dev import WatchedFolder
+    from exop.cli.loading import Target, build, known_plugins
+    from exop.platform import Platform
 
     catalog = known_plugins(load)
     with Stopping(patience=2) as stopping, Platform(name=name, plugins=catalog.plugins, control=True) as platform:

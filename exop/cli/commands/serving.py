@@ -10,7 +10,7 @@ from collections.abc import Iterable, MutableMapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
@@ -20,8 +20,10 @@ from exop.cli.report import Stopping
 from exop.cli.view import opening_facts
 from exop.errors import BuilderError, ExopError
 from exop.logs import logger
-from exop.platform import Platform
 from exop.status import application_status, state_of
+
+if TYPE_CHECKING:
+    from exop.platform import Platform
 
 
 @Parameter(name="*")
@@ -70,6 +72,8 @@ def serve(*, state: State = None, name: Name = None, load: Load = (), reach: Rea
     Examples: `exop serve --name traffic --state /var/lib/exop --load apps/linear_road`,
     `exop serve --name b --listen tls://0.0.0.0:7700 --identity certs/b --policy policy.toml`
     """
+    from exop.platform import Platform
+
     catalog = known_plugins(load)
     with Stopping(patience=1) as stopping:
         platform = Platform(state=state, name=name, plugins=catalog.plugins, control=True, **reach.as_data())
