@@ -44,7 +44,6 @@ _FAILURES: Final = (
 #: Errors of a slet's environment that a user can repair: a file, a permission, a free port.
 _ENVIRONMENT: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 #: The interval at which signals are checked, in seconds.
 TICK: Final = 0.1
 _SHOW_CURSOR: Final = b"\x1b[?25h"
@@ -150,7 +149,7 @@ class Stopping:
     def __enter__(self) -> Self:
         # Only the main thread can handle signals; a run in another thread is stopped by its owner.
         if threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._noted) for each in _SIGNALS}
+            self._before = {each: signal.signal(each, self._noted) for each in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -28,8 +28,6 @@ except ImportError:
 
 #: Certificates are valid from an hour before they are issued, because the clocks of hosts differ.
 BACK_DATED: Final = timedelta(hours=1)
-#: Names of platforms in certificates. They are names of files as well, and parts of the names of channels.
-PLATFORM_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 PEM: Final = serialization.Encoding.PEM
 CA, CA_KEY, REVOKED, ISSUED = "ca.pem", "ca.key", "revoked.pem", "issued"
 
@@ -70,7 +68,8 @@ def issue(
         IdentityError: the name has a valid certificate already, or cannot be the name of a platform.
     """
     at, key = now or datetime.now(UTC), ec.generate_private_key(ec.SECP256R1())
-    if not PLATFORM_NAME.fullmatch(name) or f"{name}.pem" in (CA, REVOKED) or name == ISSUED:
+    # The name is that of files as well, and a part of the names of channels.
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name) or f"{name}.pem" in (CA, REVOKED) or name == ISSUED:
         cure = "take letters, digits, dots, - and _ (at most 64)"
         raise problem_at(name, "it cannot be the name of a platform in a certificate", cure)
     if (valid := _valid(authority, name, at)) and not renew:

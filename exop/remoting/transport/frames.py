@@ -24,20 +24,17 @@ from rpyc.core import brine
 from rpyc.core.channel import Channel
 from rpyc.core.stream import SocketStream
 
-from exop.remoting.transport.limits import Budget, Limits
+from exop.remoting.transport.limits import KIB, Budget, Limits
 
 REQUEST, REPLY, FAULT = 1, 2, 3
 OPERATION: Final = 100  #: The one handler number; rpyc's own are 1 to 20.
 BY_VALUE: Final = 1
-_CHUNK: Final = 256 * 1024
 _PAIR: Final = 0x11
 _EMPTY, _ONE, _FOUR = 0x01, 0x0A, 0x0D
 _SHORT, _LONG = 0x0E, 0x0F
 _TEXT: Final = 0x08
 _DIGITS: Final = 0x16
 _SMALL_FIRST, _SMALL_LAST, _SMALL_ZERO = 0x20, 0xEF, 0x50
-_NAME_LENGTH: Final = 100
-_MOST_DIGITS: Final = 19
 
 
 class FrameRefused(EOFError):
@@ -78,7 +75,7 @@ def parse_message(frame: bytes | bytearray | memoryview, accepted: frozenset[int
         number, operation = reader.number(), ""
         if kind == REQUEST:
             reader.expect(_PAIR, _SMALL_ZERO + OPERATION, _PAIR, _SMALL_ZERO + BY_VALUE, _PAIR, _TEXT)
-            operation = reader.data(_NAME_LENGTH).decode()
+            operation = reader.data(100).decode()  # no name is longer
         elif kind == REPLY:
             reader.expect(_PAIR, _SMALL_ZERO + BY_VALUE)
         payload = reader.data(len(frame))
@@ -112,7 +109,7 @@ class _Reader:
         length = self._frame[self.at]
         self.at += 1 + length
         digits = bytes(self._frame[self.at - length : self.at])
-        if tag != _DIGITS or not 0 < length <= _MOST_DIGITS or not digits.isdigit():
+        if tag != _DIGITS or not 0 < length <= 19 or not digits.isdigit():
             raise FrameRefused(f"no number before byte {self.at}")
         return int(digits)
 
@@ -160,7 +157,7 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
         """Write all of *data*, or raise `EOFError` when the peer ends or *deadline* passes before."""
         rest = memoryview(data)
         while rest:
-            rest = rest[self._within(deadline, self.sock.send, rest[:_CHUNK]) :]
+            rest = rest[self._within(deadline, self.sock.send, rest[: 256 * KIB]) :]
 
     def _within(self, deadline: float, work: Callable[[memoryview], int], data: memoryview) -> int:
         self.sock.settimeout(max(0.001, deadline - time.monotonic()))

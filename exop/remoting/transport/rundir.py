@@ -20,8 +20,6 @@ from exop.errors import AddressInUse, AddressUnusable, RemotingError
 from exop.remoting.transport.sockets import UnixListener, holder, listen, locked, unusable
 
 T = TypeVar("T")
-#: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
-_PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class RunningPlatform:
     problem: str = ""  #: Why it does not answer; empty when it does.
 
 
-def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
+def find_platforms(timeout: float = 5.0) -> list[RunningPlatform]:
     """Return the running platforms of this user, including those that do not answer within *timeout* seconds.
 
     Entries of processes that have ended are removed from the run directory.
@@ -45,6 +43,7 @@ def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
         # Imported lazily: where no platform runs, neither rpyc nor msgspec is needed.
         from exop.remoting.transport.client import ControlClient
 
+        # On a computer whose cores are all busy, the handshake alone needs more than a second.
         try:
             with ControlClient(address, timeout=timeout) as client:
                 welcome = client.platform()

@@ -149,17 +149,14 @@ class ControlServer:
             if not self._started or self._connections.closing.is_set():
                 return
             self._connections.closing.set()
-        if not all(one.is_ours for one in self._listeners):
+        if ours := all(one.is_ours for one in self._listeners):
             for listener in self._listeners:
-                listener.close()
-            return
-        for listener in self._listeners:
-            listener.sock.shutdown(socket.SHUT_RDWR)  # wakes its acceptor
-        for acceptor in self._acceptors:
-            acceptor.join()
+                listener.sock.shutdown(socket.SHUT_RDWR)  # wakes its acceptor
+            for acceptor in self._acceptors:
+                acceptor.join()
         for listener in self._listeners:
             listener.close()
-        for operation in self._connections.close():
+        for operation in self._connections.close() if ours else ():
             _log.warning("operation %r still runs after the control server has stopped", operation)
 
     def serve_at(self, uri: str, platform: str = "", *, ended: Callable[[], None]) -> Peer:
