@@ -5,6 +5,7 @@ Imports the library cryptography, which only identities need.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from exop.errors import IdentityError
-from exop.runtime.log.segment import DISK, replace_file
 
 try:
     from cryptography import x509
@@ -276,7 +276,13 @@ def _make_folder(folder: Path) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     """Write a file for its owner only; a reader finds the old content or the new one."""
+    fresh = path.with_name(f".{path.name}.new")
     try:
-        replace_file(DISK, path, data)
+        fresh.unlink(missing_ok=True)
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
     except OSError as error:
         raise problem_at(path, f"it cannot be written: {error.strerror}", "see its owner and the free space") from None

@@ -98,8 +98,8 @@ class PeerLink:
         return self.caller().call(operation, arguments, timeout=patience)
 
     def platform(self) -> RemotePlatform:
-        """Return the management interface of the peer; raises as `caller`."""
-        return RemotePlatform(self.peer, self.caller())
+        """Return the management interface of the peer, which may connect by itself; raises as `caller`."""
+        return RemotePlatform(self.peer, self.client or self.caller())
 
     def start(self) -> None:
         """Connect, and connect again whenever the connection is lost."""
