@@ -155,12 +155,12 @@ class Bundles:
             try:
                 self._start(new)
                 renewed, left = self._take_along(dict.fromkeys([one.key for one in old], new))
-                plans, elsewhere = _plans(self._context, renewed, left, application, bounds)
+                plans, elsewhere = _plans(self._context, renewed, left, application)
                 warnings = [
                     f"warning: {key} goes on with the old version: it requires {why}" for key, why in left.items()
                 ]
                 warnings += [one for plan in plans for one in sinks_that_refuse(plan.after, plan.before)]
-                change_together(self._context.applications, plans)
+                change_together(self._context.applications, [plan.bounded(**bounds) for plan in plans])
             except BaseException:
                 self._take_back(there, running)
                 raise
@@ -326,7 +326,7 @@ class Bundles:
     ) -> Collection[Manifest]:
         """Start the bundles that a bundle requires; return their manifests."""
         with self._lock:
-            known = self._known.manifests()
+            known = [other.manifest for other in self._known.values()]
             if lacking := missing_requirements(manifest, known):
                 raise RequirementMissing(bundle=manifest.key, missing=lacking)
             running = [other.manifest for other in self._known.started()]
@@ -366,8 +366,8 @@ class Bundles:
         self._store.remember({one.key: tuple(one.wires) for one in reversed(self._known.in_order_of_use())})
 
     def _facts(self, one: Bundle) -> Facts:
-        lacking = missing_requirements(one.manifest, self._known.manifests())
         manifest = one.manifest
+        lacking = missing_requirements(manifest, [other.manifest for other in self._known.values()])
         state = "started" if one.code is not None else "installed" if lacking else "resolved"
         return {
             "bundle": one.key,
@@ -386,17 +386,13 @@ class Bundles:
 
 
 def _plans(
-    context: BundleContext,
-    renewed: Mapping[str, Bundle],
-    left: Mapping[str, str],
-    only: str | None,
-    bounds: Mapping[str, Any],
+    context: BundleContext, renewed: Mapping[str, Bundle], left: Mapping[str, str], only: str | None
 ) -> tuple[list[Plan], dict[str, str]]:
     """Plan to replace every component of bundles that are *renewed* by the slet of the same name of the new version.
 
     Returns a plan for each application, or for *only* one of them, which are all to be made, or none; and the nodes
     that other platforms replace, each with the home of its application. Applications that have finished stay as they
-    are. *bounds*: as for `Plan.apply`.
+    are.
     """
     bundle = next(iter(renewed.values())).key
     plans, elsewhere = list[Plan](), dict[str, str]()
@@ -422,7 +418,7 @@ def _plans(
                 cure = f"offer it again, or replace {there} first"
                 raise BundleError(bundle=new, problem=f"offers no slet {what}, which {there} runs", cure=cure)
             mesh = mesh.replace(node.name, offered[node.slet.name])  # noqa: PLW2901 (edit by edit)
-        plans.append(context.hosts.plan(mesh).bounded(**bounds))
+        plans.append(context.hosts.plan(mesh))
     if elsewhere and not plans:
         homes = ", ".join(f"`--on {home}`" for home in dict.fromkeys(elsewhere.values()))
         problem = f"would replace only {', '.join(elsewhere)}, of applications that other platforms lead"

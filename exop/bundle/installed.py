@@ -114,10 +114,6 @@ class Installed(dict[str, Bundle]):
         """All of them, by name and version."""
         return sorted(self.values(), key=lambda one: (one.manifest.name, one.manifest.version))
 
-    def manifests(self) -> list[Manifest]:
-        """The manifests of all of them."""
-        return [one.manifest for one in self.values()]
-
     def started(self, name: str | None = None) -> list[Bundle]:
         """The started ones, or the started versions of one of them, the lowest first."""
         return [one for one in self.in_order() if one.code is not None and name in (None, one.manifest.name)]

@@ -206,27 +206,16 @@ def unload(namespace: Namespace) -> None:
 
 @dataclass(frozen=True)
 class Code:
-    """The contents of a started bundle: a plugin like any other, with the bundle's `name@version` as its name."""
+    """What the manifest of a started bundle names: a plugin like any other, called as the bundle, `name@version`."""
 
     namespace: Namespace
     slets: tuple[Any, ...] = ()
     channels: tuple[type[Channel], ...] = ()
     builders: tuple[Callable[..., Any], ...] = ()
 
-    @hookimpl
-    def register_slets(self) -> list[Any]:
-        """The slets that the manifest names."""
-        return list(self.slets)
-
-    @hookimpl
-    def register_channels(self) -> list[type[Channel]]:
-        """The channel kinds that the manifest names."""
-        return list(self.channels)
-
-    @hookimpl
-    def register_builders(self) -> list[Callable[..., Any]]:
-        """The application builders that the manifest names."""
-        return list(self.builders)
+    register_slets = hookimpl(lambda self: list(self.slets))
+    register_channels = hookimpl(lambda self: list(self.channels))
+    register_builders = hookimpl(lambda self: list(self.builders))
 
 
 def load_bundle(folder: Path, plugins: Plugins) -> str:

@@ -10,7 +10,7 @@ import stat
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -155,21 +155,18 @@ class BundleStore:
     def put(self, archive: Archive) -> Path:
         """Store a bundle: completely when this returns, or not at all."""
         home = self.folder / archive.manifest.key
-        with _written(self.folder):
-            unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
-            try:
-                for path, content in archive.files.items():
-                    place = unfinished / path
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    _write(place, content)
-                for root, _, _ in os.walk(unfinished):
-                    DISK.sync(Path(root))
-                _write(_digest(home), archive.digest.encode())
-                unfinished.rename(home)
-                DISK.sync(self.folder)
-            except BaseException:
-                shutil.rmtree(unfinished, ignore_errors=True)
-                raise
+        with _written(self.folder), tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self.folder) as unfinished:
+            for path, content in archive.files.items():
+                place = Path(unfinished, path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with closing(DISK.open(place)) as file:
+                    file.write(0, content)
+                    file.sync()
+            for root, _, _ in os.walk(unfinished):
+                DISK.sync(Path(root))
+            replace_file(DISK, _digest(home), archive.digest.encode())
+            os.rename(unfinished, home)
+            DISK.sync(self.folder)
         return home
 
     def remove(self, key: str) -> None:
@@ -248,10 +245,3 @@ def _written(place: object) -> Iterator[None]:
     except OSError as problem:
         cure = "make room there, or make it usable, and repeat the command"
         raise StateError(f"{place} cannot be used for bundles: {problem.strerror or problem}; {cure}") from problem
-
-
-def _write(place: Path, content: bytes) -> None:
-    with place.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
