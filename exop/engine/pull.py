@@ -223,16 +223,6 @@ class QueryProgress:
         there = {names.get(port, port): replace(position, event=0) for port, position in self.end.items()}
         return replace(self, begin=there, end=there, over=False, probes=2)
 
-    @property
-    def inputs(self) -> dict[str, int]:
-        """The number of events of each input up to the end of the batch."""
-        return {port: position.event for port, position in self.end.items()}
-
-    @property
-    def positions(self) -> dict[str, Mapping[str, int]]:
-        """The offsets at the end of the batch, of the channels that the engine reads by itself."""
-        return {port: one.parts for port, one in self.end.items() if one.parts is not None}
-
     def dump(self) -> dict[str, Any]:
         """Return plain data."""
         ends = {name: {port: [*astuple(one)] for port, one in getattr(self, name).items()} for name in _ENDS}

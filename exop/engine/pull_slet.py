@@ -453,7 +453,9 @@ class PullSlet(Slet):
         return [(self.out, Punctuation(complete))], complete
 
     def _put(self, leaving: list[Leaving], progress: QueryProgress, batch: int | None = None) -> bool:
-        if sent := self.tie.put_out(batch, leaving, progress.inputs, progress.dump(), progress.positions):
+        inputs = {port: one.event for port, one in progress.end.items()}
+        positions = {port: one.parts for port, one in progress.end.items() if one.parts is not None}
+        if sent := self.tie.put_out(batch, leaving, inputs, progress.dump(), positions):
             self._progress = progress
         return sent
 

@@ -10,7 +10,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import field, replace
 from functools import partial
 from math import inf
@@ -81,13 +81,7 @@ class EngineSlet(Slet):
         self._turn, self._began, self._due, self._interrupted = threading.Lock(), 0.0, inf, False
         self._changed, self._calls, self._busy, self._rows, self._batches = False, 0, 0.0, 0, 0
         self._ports = tuple(getattr(self, "inputs", ())) or tuple(port.name for port in spec_of(type(self)).inputs)
-        engine = self._opened()
-        try:
-            self._restore(engine, self.state)
-        except BaseException:
-            engine.close()
-            raise
-        self.engine = engine
+        self.engine = self._opened()
         SAMPLER.add(self._check_limit)
         return self
 
@@ -207,13 +201,15 @@ class EngineSlet(Slet):
         return min((self.state.times.get(port, -inf) for port in self._ports), default=-inf)
 
     def _opened(self) -> Engine:
-        """Return a new engine with the query."""
-        engine = self._made()
-        try:
-            engine.compile(self.query)
-        except Exception as error:
-            engine.close()
-            raise self._error("", error) from error
+        """Return a new engine with the query and the state."""
+        with ExitStack() as undo:
+            engine = undo.enter_context(closing(self._made()))
+            try:
+                engine.compile(self.query)
+            except Exception as error:
+                raise self._error("", error) from error
+            self._restore(engine, self.state)
+            undo.pop_all()
         return engine
 
     def _made(self) -> Engine:
