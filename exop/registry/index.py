@@ -121,8 +121,6 @@ class ServiceIndex:
                 if posting is not None:
                     found.append(posting)
                     found_size += 1 if isinstance(posting, int) else len(posting)
-            if not found:
-                return ()
             if size < 0 or found_size < size:
                 smallest, size = found, found_size
         if size < 0:
@@ -137,8 +135,7 @@ class ServiceIndex:
     def _post(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
         by_name = self._postings
         for name, value in properties:
-            if (postings := by_name.get(name)) is None:
-                postings = by_name[name] = {}
+            postings = by_name.setdefault(name, {})
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 posting = postings.setdefault(key, order)
                 if isinstance(posting, dict):
@@ -149,9 +146,7 @@ class ServiceIndex:
     def _withdraw(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
         by_name = self._postings
         for name, value in properties:
-            postings = by_name.get(name)
-            if postings is None:  # every service that has the property has an empty list as its value
-                continue
+            postings = by_name.get(name, {})  # none if all services with the property have an empty list there
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 posting = postings[key]
                 if isinstance(posting, dict):
@@ -159,7 +154,7 @@ class ServiceIndex:
                 if isinstance(posting, int) or not posting:
                     del postings[key]
             if not postings:
-                del by_name[name]
+                by_name.pop(name, None)
 
 
 def keys_of(value: Value) -> Iterable[Scalar]:

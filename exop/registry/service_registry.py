@@ -89,12 +89,9 @@ class ServiceRegistry:
     def find(self, interface: str | None = None, query: Filter | str | None = None) -> list[ServiceReference]:
         """Return the matching services, ordered by ranking (the highest first), then by age."""
         wanted = _wanted(interface, query)
-        with self._lock:
-            return self._matching(wanted)
-
-    def _matching(self, wanted: Filter) -> list[ServiceReference]:
         test = wanted.test
-        return [found for found in self._services.candidates(wanted.terms) if test(found.properties)]
+        with self._lock:
+            return [found for found in self._services.candidates(wanted.terms) if test(found.properties)]
 
     def track(
         self,
@@ -136,7 +133,7 @@ class ServiceRegistry:
             subscription.open = False
             self._subscriptions.remove(subscription)
             if isinstance(subscription, ServiceTracker):
-                for reference in self._matching(subscription.filter):
+                for reference in self._services.candidates(subscription.filter.terms):
                     subscription.announce(reference, None)
 
     def _modify(self, service_id: int, changes: Mapping[str, Given | None]) -> ServiceReference:
