@@ -256,16 +256,11 @@ def _halves(placement: Placement, connector: Connector, epoch: int) -> tuple[Cha
     kind = placement.kinds.get(channel.kind)
     divided = None if kind is None else kind.partitions_of(channel)
     shared = {} if divided is None else dict(zip(("by", "partitions"), divided, strict=True))
-    carried = placement.sent(connector) or PortType()
-    carried = _described(replace(carried, punctuation=placement.sends_punctuations(connector)))
+    sent = replace(placement.sent(connector) or PortType(), punctuation=placement.sends_punctuations(connector))
+    carried = read_type(type_text(sent))  # a fragment is the same on all hosts, with or without the classes
     outbox = ChannelSpec(connector.outbox, OUTBOX, {"peer": connector.target, **settings, **after}, type=carried)
     inbox = ChannelSpec(connector.inbox, INBOX, {"peer": connector.source, **settings, **shared}, type=carried)
     return outbox, inbox
-
-
-def _described(carried: PortType) -> PortType:
-    """Return the description of a type, so that a fragment is the same on all hosts, with or without the classes."""
-    return read_type(type_text(carried))
 
 
 def _readers(placement: Placement) -> Iterator[tuple[str, ChannelSpec]]:
@@ -275,7 +270,7 @@ def _readers(placement: Placement) -> Iterator[tuple[str, ChannelSpec]]:
             channel, there = placement.mesh.channels[name], placement.channels[name]
             cache = channel.connector.get("cache", False)
             settings = {"peer": there, "channel": name, "reads": channel.kind, "cache": cache}
-            carried = _described(placement.mesh.pushed(name) or PortType())
+            carried = read_type(type_text(placement.mesh.pushed(name) or PortType()))  # as of a connector
             yield host, ChannelSpec(f"{name}.at.{there}", READER, settings, type=carried)
 
 

@@ -304,7 +304,7 @@ class Mesh(Graph):
             edited: dict[str, Node | None] = {}
             for node in (mesh.nodes[name] for name in sorted(found & self.special)):
                 types = mesh.types_into(node)
-                if _with_origins(types) != _with_origins(node.taken):
+                if types != node.taken or any(one.origin != node.taken[port].origin for port, one in types.items()):
                     edited[node.name] = replace(node, taken=types)
             if not edited:
                 return mesh
@@ -362,7 +362,3 @@ class Mesh(Graph):
         """Remove the channels of *before* that have no connection left."""
         left = {to for to in before.ports.values() if to not in self._ends.outputs and to not in self._ends.inputs}
         return self.edited(channels=dict.fromkeys(left))
-
-
-def _with_origins(types: Mapping[str, PortType]) -> dict[str, tuple[PortType, str]]:
-    return {port: (one, one.origin) for port, one in types.items()}

@@ -219,28 +219,22 @@ def type_of(annotation: Any) -> Type:
         return annotation
     try:
         if issubclass(type(annotation), type):
-            return _of_class(annotation)
+            return _known(annotation)
         # Unions are equal in any order of their members, and the order counts where a value is converted.
-        return _of_form(annotation, repr(annotation))
+        return _known(annotation, repr(annotation))
     except TypeError:  # it cannot be hashed, or a note on it
         return _described(annotation)
 
 
 def forget() -> None:
     """Clear the cache, when classes are loaded or unloaded."""
-    _of_class.cache_clear()
-    _of_form.cache_clear()
+    _known.cache_clear()
 
 
-@lru_cache(maxsize=4096)
-def _of_class(kind: type) -> Type:
-    elsewhere = vars(kind).get("__described__")  # a placeholder for a class whose code is not here
-    return elsewhere if type(elsewhere) is Type else _described(kind)
-
-
-@lru_cache(maxsize=4096)
-def _of_form(annotation: Any, _text: str) -> Type:
-    return _described(annotation)
+@lru_cache(maxsize=8192)
+def _known(annotation: Any, text: str = "") -> Type:
+    elsewhere = None if text else vars(annotation).get("__described__")  # of a class whose code is not here
+    return elsewhere if type(elsewhere) is Type else _described(annotation)
 
 
 def _described(annotation: Any) -> Type:
