@@ -215,10 +215,8 @@ class Join(Slet, name="join"):
             self.late.push(item)
             return ()
         key, mine = self._key(item), [(time, item)]
-        choices = [
-            mine if other == side else [one for one in self._of(other, key) if abs(one[0] - time) <= self.within]
-            for other in self._sides
-        ]
+        known = {other: kept.sides.get(other, {}).get(key, []) for other in self._sides} | {side: mine}
+        choices = [[one for one in items if abs(one[0] - time) <= self.within] for items in known.values()]
         kept.sides.setdefault(side, {}).setdefault(key, []).extend(mine)
         kept.added += 1
         return [self._joined(key, chosen) for chosen in product(*choices) if len(chosen) > 1 and self._near(chosen)]
@@ -226,9 +224,6 @@ class Join(Slet, name="join"):
     def metrics(self) -> dict[str, int | float | str]:
         """Return the number of kept items."""
         return {"kept": self.kept.swept + self.kept.added}
-
-    def _of(self, side: str, key: Any) -> list[tuple[int | float, Any]]:
-        return self.kept.sides.get(side, {}).get(key, [])
 
     def _near(self, chosen: tuple[tuple[int | float, Any], ...]) -> bool:
         times = [time for time, _ in chosen]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import SletError
@@ -88,8 +89,8 @@ def _run(
 
     Return each memento with the number of items before it, the items, and whether the source has ended.
     """
-    memento = _copy(start) if start is not None else spec.state[1]() if spec.state else None
-    cuts = [(0, _copy(memento))]
+    memento = deepcopy(start) if start is not None else spec.state[1]() if spec.state else None
+    cuts = [(0, deepcopy(memento))]
     items: list[Any] = []
     with opened(spec, memento, dict(given)) as (instance, call):
         for item in call(None)() if most != 0 else ():
@@ -97,14 +98,10 @@ def _run(
             if spec.state and instance is not None:
                 why = f"{spec.name} has replaced its memento {spec.state[0]!r}; change the fields of the one it has"
                 assert getattr(instance, spec.state[0]) is memento, why
-            cuts.append((len(items), _copy(memento)))
+            cuts.append((len(items), deepcopy(memento)))
             if len(items) == most:
                 return cuts, items, False
     return cuts, items, True
-
-
-def _copy(memento: Memento | None) -> Memento | None:
-    return None if memento is None else memento.copied()
 
 
 def _difference(spec: SletSpec, uncut: list[Any], number: int, found: list[Any]) -> str:
