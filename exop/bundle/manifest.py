@@ -114,6 +114,10 @@ def read_manifest(text: str, place: str) -> Manifest:
         raise _wrong(place, f"is called {name!r}", "use small letters, digits and '-', beginning with a letter")
     requires = document.get("requires", {})
     _check(place, "key of [requires]", requires, _REQUIRES)
+    try:
+        properties = freeze(document.get("properties", {}))
+    except RegistryError as problem:
+        raise _wrong(place, f"has an invalid property: {problem}", "correct its [properties]") from None
     wired = tuple(_requirement(place, text) for text in document.get("wired", ()))
     version = document["version"]
     for one in wired:
@@ -130,7 +134,7 @@ def read_manifest(text: str, place: str) -> Manifest:
         bundles=tuple(_requirement(place, text) for text in requires.get("bundles", ())),
         wired=wired,
         distributions=tuple(_requirement(place, text) for text in requires.get("distributions", ())),
-        properties=_properties(place, document.get("properties", {})),
+        properties=properties,
     )
 
 
@@ -218,13 +222,6 @@ def _pattern(place: str, text: str) -> str:
     if not text or path.is_absolute() or ".." in path.parts:
         raise _wrong(place, f"names the files {text!r}", "write paths or patterns inside the bundle's folder")
     return text
-
-
-def _properties(place: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        return freeze(given)
-    except RegistryError as problem:
-        raise _wrong(place, f"has an invalid property: {problem}", "correct its [properties]") from None
 
 
 def _wrong(place: str, problem: str, cure: str) -> BundleError:

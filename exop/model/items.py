@@ -108,11 +108,10 @@ class Reference:
     rows: int
 
     def read(self) -> Any:
-        """Return the rows as a `pyarrow.Table`; raise `OSError` if the file cannot be read."""
-        from pyarrow import fs, parquet  # imported lazily: few platforms read files
+        """Return the rows as a `pyarrow.Table`."""
+        from exop.model.values.columns import read_file  # imported lazily: few platforms read files
 
-        system, path = fs.FileSystem.from_uri(self.path)
-        return parquet.read_table(path, filesystem=system)
+        return read_file(self.path)
 
 
 #: The two kinds of control items, for `isinstance`.

@@ -47,6 +47,14 @@ def batch_type() -> Any:
     return pa.RecordBatch
 
 
+def read_file(uri: str) -> Any:
+    """Return the rows of a Parquet file as a table; raise `OSError` if it cannot be read."""
+    from pyarrow import fs, parquet
+
+    system, path = fs.FileSystem.from_uri(uri)
+    return parquet.read_table(path, filesystem=system)
+
+
 def rows_of_file(path: Path, declared: Any) -> int:
     """Return the number of rows of a Parquet file; raise `ValueError` if its columns are not the declared ones."""
     from pyarrow import parquet
