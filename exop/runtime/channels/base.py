@@ -22,7 +22,7 @@ from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.channels.wire import Wires
-from exop.runtime.dataflow.entry import Control, Entry, InFlight, Method, Push, Unwind, fan_out
+from exop.runtime.dataflow.entry import Control, Entry, InFlight, Method, Push, Unwind, fan_out, in_front
 from exop.runtime.drivers.base import current_driver
 
 if TYPE_CHECKING:
@@ -241,33 +241,26 @@ class KeepingChannel(Channel):
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Return an entry that stores each item and then passes it on."""
-        deliver = fan_out([outlet.entry for outlet in outlets])
-        entry = self._passing(deliver)
-        entry.probe = self._passing(deliver.probe)
-        return entry
+        deliver, keep = fan_out([outlet.entry for outlet in outlets]), self._keep
 
-    @abstractmethod
-    def _keep(self, payload: Any) -> None:
-        """Store a batch or control item; if this raises, store no part of it (`StateError`: there is no room)."""
-
-    def _passing(self, deliver: Entry) -> Entry:
-        keep = self._keep
-
-        def keeping(method: Method) -> Push:
-            single = method == "push"
+        def keeping(inner: Entry, method: Method) -> Push:
+            single, pass_on = method == "push", getattr(inner, method)
 
             def take(payload: Any) -> None:
                 try:
                     keep([payload] if single else payload)
                 except StateError as problem:
                     wait_for_disk(self, problem, InFlight(entry, method, payload))
-                getattr(deliver, method)(payload)
+                pass_on(payload)
 
             return take
 
-        control = keeping("control") if self._stores_control else deliver.control
-        entry = Entry(keeping("push"), keeping("push_batch"), control)
+        entry = in_front(deliver, keeping, keeping(deliver, "control") if self._stores_control else None)
         return entry
+
+    @abstractmethod
+    def _keep(self, payload: Any) -> None:
+        """Store a batch or control item; if this raises, store no part of it (`StateError`: there is no room)."""
 
 
 def wait_for_disk(channel: Channel, problem: StateError, work: InFlight) -> NoReturn:

@@ -131,14 +131,14 @@ class Owners(dict[Any, Any]):
         return found
 
 
-def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse, *, probing: bool = True) -> Entry:
+def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse) -> Entry:
     """Compile the entry of several groups: an item is passed to one member of each, a control item to all members.
 
     A batch is split; the items of one partition remain in order. If the driver unwinds, the rest of a batch is assigned
     again when the driver continues.
     """
-    table, key_of = _table(partitioning, groups), key_reader(partitioning.by)
-    owners, fast = Owners(table), eval(f"lambda item: {partitioning.key}")
+    table, key_of, expression = _table(partitioning, groups), key_reader(partitioning.by), partitioning.key
+    owners, fast = Owners(table), eval(f"lambda item: {expression}")
 
     def push_other(item: Any, error: BaseException) -> None:
         """Push an item of a less common type, such as a mapping; refuse an item without a partition."""
@@ -173,11 +173,11 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
 
     def probe() -> Entry:
         probes = [{name: one.probe for name, one in group.items()} for group in groups]
-        return route(partitioning, probes, refuse, probing=False)
+        return route(partitioning, probes, refuse)
 
-    late = {"push": lambda: _push(partitioning.key, table, push_other), "push_batch": lambda: push_batch}
+    late = {"push": lambda: _push(expression, table, push_other), "push_batch": lambda: push_batch, "probe": probe}
     every = fan_out([entry for group in groups for entry in group.values()])
-    made = LateEntry(every.control, {**late, "probe": probe} if probing else late)
+    made = LateEntry(every.control, late)
     made.gathers, made.max_wait = every.gathers, every.max_wait
     return made
 

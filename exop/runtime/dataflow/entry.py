@@ -118,6 +118,7 @@ class LateEntry(Entry):
         made = make() if make is not None else self.push
         if isinstance(made, Entry):
             made.endpoint, made.behind = made.endpoint or self.endpoint, made.behind or self.behind
+            made.probe = made
         setattr(self, name, made)
         return made
 
