@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 from weakref import WeakKeyDictionary
@@ -275,6 +275,7 @@ def wait_for_disk(channel: Channel, problem: StateError, work: InFlight) -> NoRe
     raise Unwind(channel.trouble, lambda: False, work, patience=AGAIN)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ControlMerge:
     """Merges the control items of several producers: the minimum of their punctuations, and the end of all.
 
@@ -287,31 +288,17 @@ class ControlMerge:
     `done`: the end of all was sent. `unheard`: the producers whose punctuations are disregarded, as by `retract`.
     """
 
-    __slots__ = (
-        "_ended",
-        "_expected",
-        "_lock",
-        "_outbox",
-        "_quiet",
-        "_relaying",
-        "_sent",
-        "_times",
-        "done",
-        "unheard",
-    )
-
-    def __init__(self) -> None:
-        #: For each producer, the moment at which its time increased, and its allowance; empty without allowances.
-        self._quiet: dict[str, tuple[float, float | None]] = {}
-        self._lock = threading.RLock()
-        self._expected: set[str] = set()
-        self._times: dict[str, float] = {}
-        self._ended: set[str] = set()
-        self.unheard = set[str]()
-        self._sent = LOWEST
-        self.done = False
-        self._relaying = False
-        self._outbox: list[Punctuation | EndOfStream] = []  # mostly empty, and a deque is ten times as large
+    done: bool = False
+    unheard: set[str] = field(default_factory=set)
+    #: For each producer, the moment at which its time increased, and its allowance; empty without allowances.
+    _quiet: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _expected: set[str] = field(default_factory=set)
+    _times: dict[str, float] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
+    _sent: float = LOWEST
+    _relaying: bool = False
+    _outbox: list[Punctuation | EndOfStream] = field(default_factory=list)  # a deque is ten times as large
 
     def expect(self, producers: Iterable[str]) -> None:
         """Set the connected producers; the state of others remains until `forget`, in case the change is undone."""
