@@ -1,4 +1,4 @@
-"""Inlets: in-flight items wait before an endpoint, until the driver that runs the endpoint passes them on.
+"""Inlets: in-flight items wait in order before an endpoint, until the driver that runs the endpoint passes them on.
 
 The running stream bypasses the inlets: compiled code calls the next entry directly. An inlet receives items when a
 driver unwinds to its safe point with in-flight items, or when another thread posts an item. A driver enters compiled
@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exop.model.items import CONTROL, EndOfStream
@@ -25,22 +25,10 @@ if TYPE_CHECKING:
 Parked: TypeAlias = "Collection[Driver] | None"
 
 
-@dataclass(eq=False, slots=True)
-class Inlet:
-    """The in-flight items that wait before one endpoint, in order.
-
-    Attributes:
-        runner: The driver that runs the endpoint, and takes items from the inlet; other drivers only append.
-        items: The items, with increasing stamps.
-    """
-
-    runner: Driver
-    items: deque[InFlight] = field(default_factory=deque)
-
-
 class Inlets:
     """The inlets of one application, by endpoint; one inlet of each driver has the items that lead to no endpoint.
 
+    The driver that runs an endpoint takes items from the inlet; other drivers only append.
     The stamps of the items of one driver give the order in which it would have passed them on, across all of its
     inlets. Stamps of two drivers cannot be compared: items of several drivers are ordered by how far downstream they
     are.
@@ -57,29 +45,28 @@ class Inlets:
         self.runner: Callable[[str], Driver | None] = lambda endpoint: None
         self.pushers: Callable[[Buffered], Collection[Driver]] = lambda queue: ()
         self.kept_out: set[Driver] = set()
-        self._inlets: dict[str | Driver, Inlet] = {}
-        self._by_runner: dict[Driver, dict[str | Driver, Inlet]] = {}
+        self._runners: dict[str | Driver, Driver] = {}
+        self._inlets: dict[Driver, dict[str | Driver, deque[InFlight]]] = {}  # by runner and endpoint
         self._in_front, self._behind = itertools.count(-1, -1), itertools.count()  # the stamps
         self._lock = threading.RLock()
 
-    def first(self, driver: Driver) -> Inlet | None:
+    def first(self, driver: Driver) -> deque[InFlight] | None:
         """Return the inlet whose first item *driver* passes on next."""
-        filled = [one for one in self._run_by(driver) if one.items]
-        return min(filled, key=lambda one: one.items[0].stamp, default=None)
+        return min(filter(None, self._run_by(driver)), key=lambda inlet: inlet[0].stamp, default=None)
 
     def filled(self, driver: Driver) -> bool:
         """Whether *driver* has in-flight items; any thread may call this."""
-        return any(one.items for one in self._run_by(driver))
+        return any(self._run_by(driver))
 
     def waiting(self, drivers: Parked = None) -> list[tuple[Driver, InFlight]]:
         """Return the in-flight items of *drivers*, which are parked, in order and each with its driver."""
-        runners = [runner for runner in list(self._by_runner) if drivers is None or runner in drivers]
+        runners = [runner for runner in list(self._inlets) if drivers is None or runner in drivers]
         return [(runner, item) for runner in runners for item in self._of(runner)]
 
     def at(self, endpoint: str) -> list[InFlight]:
         """Return a snapshot of the items that wait before an endpoint. Other threads may change the inlet meanwhile."""
-        inlet = self._inlets.get(endpoint)
-        return list(inlet.items) if inlet is not None else []
+        runner = self._runners.get(endpoint)
+        return list(self._inlets.get(runner, {}).get(endpoint, ())) if runner is not None else []
 
     def ends_at(self, endpoint: str) -> bool:
         """Whether the end of a stream waits before an endpoint."""
@@ -88,7 +75,7 @@ class Inlets:
     def keep(self, driver: Driver, left: Iterable[InFlight]) -> None:
         """Insert items that *driver* has not passed on, in order, before all other items that wait for it."""
         for leaf in reversed([leaf for item in left for leaf in _leaves(item)]):
-            self._inlet(driver, leaf).items.appendleft(replace(leaf, stamp=next(self._in_front)))
+            self._inlet(driver, leaf).appendleft(replace(leaf, stamp=next(self._in_front)))
 
     def post(self, given: Iterable[InFlight], *, first: bool = False) -> None:
         """Pass each item to the driver that runs its endpoint, after all items that wait for that driver, or *first*.
@@ -100,11 +87,11 @@ class Inlets:
             for item in reversed(found) if first else found:
                 if (runner := self.runner(item.entry.endpoint)) is None:
                     continue
-                items = self._inlet(runner, item).items
+                inlet = self._inlet(runner, item)
                 if first:
-                    items.appendleft(replace(item, stamp=next(self._in_front)))
+                    inlet.appendleft(replace(item, stamp=next(self._in_front)))
                 else:
-                    items.append(replace(item, stamp=next(self._behind)))
+                    inlet.append(replace(item, stamp=next(self._behind)))
                 runner.prompt()
 
     def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = (), drivers: Parked = None) -> None:
@@ -120,16 +107,16 @@ class Inlets:
                     runner = self.runner(leaf.entry.endpoint) if leaf.entry.endpoint else giver
                     if runner is not None and runner not in leaving:
                         given.setdefault(runner, []).append((giver, leaf))
-            for endpoint, inlet in list(self._inlets.items()):
-                if drivers is None or inlet.runner in drivers:
-                    del self._inlets[endpoint]
-                    self._by_runner.pop(inlet.runner, None)
+            for endpoint, runner in list(self._runners.items()):
+                if drivers is None or runner in drivers:
+                    del self._runners[endpoint]
+                    self._inlets.pop(runner, None)
             for runner, found in given.items():
                 givers = {giver for giver, _ in found}
                 if len(givers) > 1:
                     found.sort(key=lambda pair: depth(pair[1].entry.endpoint), reverse=True)
                 for _, item in found:
-                    self._inlet(runner, item).items.append(replace(item, stamp=next(self._behind)))
+                    self._inlet(runner, item).append(replace(item, stamp=next(self._behind)))
                 if givers != {runner}:
                     runner.prompt()
 
@@ -138,9 +125,9 @@ class Inlets:
         with self._lock:
             found = sorted(self._of(driver), key=lambda item: depth(item.entry.endpoint), reverse=True)
             for inlet in self._run_by(driver):
-                inlet.items.clear()
+                inlet.clear()
             for item in found:
-                self._inlet(driver, item).items.append(replace(item, stamp=next(self._behind)))
+                self._inlet(driver, item).append(replace(item, stamp=next(self._behind)))
 
     def post_in_order(self, depth: Callable[[str], float], work: Iterable[InFlight], drivers: Iterable[Driver]) -> None:
         """Post items behind those that wait at the same endpoints or farther downstream, before all later ones.
@@ -169,37 +156,39 @@ class Inlets:
     ) -> None:
         """Apply *change* to every payload that waits for *drivers*, which are parked, at the endpoints *concerned*."""
         with self._lock:  # other drivers may post
-            for endpoint, inlet in list(self._inlets.items()):
-                if inlet.runner in drivers and isinstance(endpoint, str) and concerned(endpoint):
-                    inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
+            for endpoint, runner in list(self._runners.items()):
+                if runner in drivers and isinstance(endpoint, str) and concerned(endpoint):
+                    changed = deque(replace(one, payload=change(one.payload)) for one in self.at(endpoint))
+                    self._inlets[runner][endpoint] = changed
 
     def drop(self, concerned: Callable[[str], bool], kinds: type | tuple[type, ...] = object) -> list[InFlight]:
         """Drop payloads of these kinds before the endpoints *concerned*, whose drivers are parked; return all there."""
         found: list[InFlight] = []
         with self._lock:  # other drivers may post
-            for endpoint, inlet in list(self._inlets.items()):
+            for endpoint, runner in list(self._runners.items()):
                 if isinstance(endpoint, str) and concerned(endpoint):
-                    found += inlet.items
-                    inlet.items = deque(item for item in inlet.items if not isinstance(item.payload, kinds))
+                    there = self.at(endpoint)
+                    found += there
+                    kept = deque(item for item in there if not isinstance(item.payload, kinds))
+                    self._inlets[runner][endpoint] = kept
         return found
 
-    def _run_by(self, driver: Driver) -> list[Inlet]:
-        return list(self._by_runner.get(driver, {}).values())
+    def _run_by(self, driver: Driver) -> list[deque[InFlight]]:
+        return list(self._inlets.get(driver, {}).values())
 
     def _of(self, driver: Driver) -> list[InFlight]:
-        found = [item for one in self._run_by(driver) for item in list(one.items)]
+        found = [item for inlet in self._run_by(driver) for item in list(inlet)]
         return sorted(found, key=lambda item: item.stamp)
 
-    def _inlet(self, driver: Driver, item: InFlight) -> Inlet:
+    def _inlet(self, driver: Driver, item: InFlight) -> deque[InFlight]:
         endpoint = item.entry.endpoint or driver
         with self._lock:
-            if (inlet := self._inlets.setdefault(endpoint, Inlet(driver))).runner is not driver:
-                if inlet.items:
-                    raise RuntimeError(f"{item.entry.endpoint} is run by {inlet.runner.name!r} and by {driver.name!r}")
-                self._by_runner[inlet.runner].pop(endpoint)
-                inlet.runner = driver
-            self._by_runner.setdefault(driver, {})[endpoint] = inlet
-        return inlet
+            if (runner := self._runners.get(endpoint, driver)) is not driver:
+                if self._inlets[runner][endpoint]:
+                    raise RuntimeError(f"{item.entry.endpoint} is run by {runner.name!r} and by {driver.name!r}")
+                del self._inlets[runner][endpoint]
+            self._runners[endpoint] = driver
+            return self._inlets.setdefault(driver, {}).setdefault(endpoint, deque())
 
     def _current(self, item: InFlight) -> Iterator[InFlight]:
         """Yield *item* for each endpoint to which its entry leads now."""

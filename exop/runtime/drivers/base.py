@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from exop.model.reached import reached
 from exop.runtime.dataflow.entry import InFlight, Unwind, Wait
-from exop.runtime.dataflow.inlets import Inlet, Inlets
+from exop.runtime.dataflow.inlets import Inlets
 
 if TYPE_CHECKING:
     from exop.runtime.channels.queue import Buffered
@@ -173,19 +174,16 @@ class Driver:
             self.attention = True
         self.notify()
 
-    def close(self) -> None:
-        """Ask the driver to park at its next safe point."""
+    def _close(self, closers: int) -> None:
         with self._flags:
-            self._closers += 1
-            self.attention = True
+            self._closers += closers
+            self.attention = True  # also when it opens: the entry may have been replaced, so its methods are read again
         self._signal.set()
 
-    def open(self) -> None:
-        """Let the driver continue, unless another thread has also closed it."""
-        with self._flags:
-            self._closers -= 1
-            self.attention = True  # the entry may have been replaced: so that a driver reads its methods again
-        self._signal.set()
+    #: Ask the driver to park at its next safe point.
+    close = partialmethod(_close, 1)
+    #: Let the driver continue, unless another thread has also closed it.
+    open = partialmethod(_close, -1)
 
     def end(self) -> None:
         """Ask a source to end its stream at the next safe point."""
@@ -392,12 +390,12 @@ class Driver:
                 self._park()
                 if self._gone or (inlet := self.inlets.first(self)) is None:
                     break
-                item = inlet.items[0]
+                item = inlet[0]
                 if item.wait is not None and not item.wait.ready():
                     self._hold_for(item, item.wait)
                     continue
                 self.held_by = None
-                inlet.items.popleft()
+                inlet.popleft()
                 try:
                     item.do(self.inlets.entries)
                 except BaseException as again:  # noqa: BLE001 (`unwinding` handles every error)
@@ -409,13 +407,13 @@ class Driver:
     def _hold_for(self, item: InFlight, wait: Wait) -> None:
         """Wait until *item*, the first in the inlets, can be passed on, or was assigned to another driver."""
 
-        def first() -> Inlet | None:
+        def first() -> deque[InFlight] | None:
             inlet = self.inlets.first(self)
-            return inlet if inlet is not None and inlet.items[0] is item else None
+            return inlet if inlet is not None and inlet[0] is item else None
 
         self.hold(wait.where, lambda: first() is None or wait.ready(), wait.patience)
         if not self._gone and (inlet := first()) is not None:  # passed on now, also after *patience*
-            inlet.items[0] = replace(item, wait=None)
+            inlet[0] = replace(item, wait=None)
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait at *place* while processing an item: for at most *timeout* seconds, and while the driver is closed."""

@@ -48,7 +48,7 @@ def finished(inlets, driver=ONE):
     """Take everything out in the order in which the driver does it."""
     found = []
     while (inlet := inlets.first(driver)) is not None:
-        work = inlet.items.popleft()
+        work = inlet.popleft()
         found.append((work.entry.endpoint, work.payload))
     return found
 
@@ -64,7 +64,7 @@ def test_what_is_left_of_the_first_comes_before_the_rest():
     """A call that is made again, and unwinds again, leaves its work in front: it is older."""
     inlets = bound("a.x", "b.x", "c.x")
     inlets.keep(ONE, pushes(("a.x", 1), ("b.x", 1)))
-    inlets.first(ONE).items.popleft()
+    inlets.first(ONE).popleft()
     inlets.keep(ONE, pushes(("c.x", 1), ("a.x", 1)))
     assert finished(inlets) == [("c.x", 1), ("a.x", 1), ("b.x", 1)]
 
