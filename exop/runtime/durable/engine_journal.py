@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -141,17 +142,15 @@ class EngineJournal(Tie):
         if emitted:
             self.settle(timeout)
 
-    def release(self) -> None:
-        """Emit the batches that wait, and later ones."""
+    def _set(self, flag: str, value: bool) -> None:
         with self._changed:
-            self.held = False
+            setattr(self, flag, value)
             self._changed.notify_all()
 
-    def retire(self) -> None:
-        """Refuse later batches; the replacement takes the events for which no batch was emitted."""
-        with self._changed:
-            self._retired = True
-            self._changed.notify_all()
+    #: Emit the batches that wait, and later ones.
+    release = partialmethod(_set, "held", False)
+    #: Refuse later batches; the replacement takes the events for which no batch was emitted.
+    retire = partialmethod(_set, "_retired", True)
 
     def take_in_flight(self) -> list[Leaving]:
         """Take out the emitted output that is not sent. The journal is retired, and its driver is parked."""
@@ -250,9 +249,7 @@ class DiskJournal(EngineJournal):
 
     def close(self) -> None:
         """Close the logs. Called when the engine is closed."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._set("_closed", True)
         for log in self._disks.values():
             log.close()
 
