@@ -33,15 +33,7 @@ IDLE: Final = 0.2
 
 
 class Yielded(BaseException):
-    """Ends the turn of a worker at a safe point. Not an `Exception`, so that slets do not catch it.
-
-    Args:
-        again: Whether the worker gets its next turn at once; if not, it waits until it is scheduled.
-    """
-
-    def __init__(self, *, again: bool) -> None:
-        super().__init__()
-        self.again = again
+    """Ends the turn of a worker at a safe point. Not an `Exception`, so that slets do not catch it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -170,25 +162,23 @@ class Pool:
         return True
 
     def _run(self, thread: PoolThread) -> None:
-        more = False
         while True:
-            worker, leaves = self._next(thread, more=more)
+            worker, leaves = self._next(thread)
             if leaves:
                 return
             if worker is not None:
-                more = worker.turn()
+                worker.turn()
             elif not thread.signal.wait(IDLE if len(self._threads) > self.size else None) and self._leaves(thread):
                 return
 
-    def _next(self, thread: PoolThread, *, more: bool) -> tuple[Worker | None, bool]:
+    def _next(self, thread: PoolThread) -> tuple[Worker | None, bool]:
         """End a turn; return the next worker (`None` if none is scheduled), and whether the thread is to end."""
         with self._lock:
             self._idle.pop(thread, None)
             worker, thread.worker = thread.worker, None
             if worker is not None:
                 worker.thread = None
-                worker.scheduled = more or worker.again
-                worker.again = False
+                worker.scheduled, worker.again = worker.again, False
                 if worker.scheduled:
                     self.due.append(worker)
             if self.due and len(self._counted) < self.size:
@@ -265,8 +255,8 @@ class Worker(ThreadDriver):
 
     Attributes:
         scheduled, again: Whether the worker waits for a turn or is in one, and whether it is to have another turn after
-            that one; set by the pool.
-        yields: Whether the worker is to let others run after the current item; set by the pool, too.
+            that one, since there is more to do; set by the pool, or in the turn.
+        yields: Whether the worker is to let others run after the current item; set by the pool.
         thread: The thread that runs the worker.
     """
 
@@ -343,7 +333,7 @@ class Worker(ThreadDriver):
             return
         self.held_by = wait.where
         self.rest()
-        raise Yielded(again=False)
+        raise Yielded
 
     def defer(self, queue: Buffered) -> bool:
         """Wait for room in *queue* at the next safe point, without occupying a thread; not twice in one call."""
@@ -352,22 +342,23 @@ class Worker(ThreadDriver):
         self.overfill(queue)
         return True
 
-    def turn(self) -> bool:
-        """Drain queues for one turn, in a thread of the pool; return whether there is more to do at once."""
+    def turn(self) -> None:
+        """Drain queues for one turn, in a thread of the pool."""
         if self.left:  # the worker was scheduled during its last turn
-            return False
+            return
         with acting_as(self):
             try:
-                return self._take_turn()
-            except Yielded as yielded:
-                return yielded.again
+                if self._take_turn():
+                    self.again = True
+            except Yielded:
+                return
             except BaseException as error:  # noqa: BLE001 (a defect after which no component can be resumed)
                 self._note_crash(error)
                 self.left = True
                 self._quit()
-        return False
 
     def _take_turn(self) -> bool:
+        """Drain queues; return whether there is more to do at once."""
         self.parked = self.sleeping = False
         self.stand_by()  # also without attention: items of the last turn may be in flight
         self.held_by = None  # these items were processed, or assigned to another driver
@@ -422,12 +413,13 @@ class Worker(ThreadDriver):
             self.yields = False
             if not self._closers:
                 self.rest()
-                raise Yielded(again=True)
+                self.again = True
+                raise Yielded
         super()._park()
 
     def _wait_shut(self) -> None:
         if self._shut or self._kept_out:  # `rest` may have opened it
-            raise Yielded(again=False)
+            raise Yielded
 
     def _quit(self) -> None:
         self._pool.dismiss()
