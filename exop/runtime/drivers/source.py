@@ -247,8 +247,12 @@ class SourceDriver(ThreadDriver):
             self.busy = True
             try:
                 if self.attention:
-                    if not self._send_at_safe_point(item):
+                    self.yielded = (item,)
+                    probe = self.attend()
+                    if self.retired:  # the slet was replaced
                         return
+                    self.yielded = None
+                    self._send(item, probe=probe)
                     push = self.entry.uncounted
                 elif not (plain or (mixed and type(item) not in _MARKS)):
                     self._send(item)
@@ -267,16 +271,6 @@ class SourceDriver(ThreadDriver):
                     self.rest()
                 if self.ending or self.retired or self.restarting:
                     return
-
-    def _send_at_safe_point(self, item: Any) -> bool:
-        """Pass the safe point with an item; then send the item, unless the slet was replaced."""
-        self.yielded = (item,)
-        probe = self.attend()
-        if self.retired:
-            return False
-        self.yielded = None
-        self._send(item, probe=probe)
-        return True
 
     def _unwound_with(self, item: Any, error: BaseException) -> None:
         """Handle the error of a push: the item that the slet has yielded is still in flight."""
