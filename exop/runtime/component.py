@@ -112,7 +112,9 @@ class Component(Lifecycle):
                 self.outputs[port.name] = output = BufferedOutput(port, self.failed)
                 self.buffered = (*self.buffered, output)  # pushed besides returning results, or instead
         if spec.iterated and self.driver is None:
-            self.driver = self._source_driver(name)
+            yields = next((port.type for port in spec.outputs if port.name == OUT), PortType())
+            unsent, pulls = self.unsent if self.buffered else None, any(port.pulled for port in spec.inputs)
+            self.driver = SourceDriver(name, self.iterate, self.finish, yields=yields, unsent=unsent, pulls=pulls)
         self.pulled = {port.name: self._pulled_input(port) for port in spec.inputs if port.pulled}
         if spec.tie is not None and isinstance(self.driver, EngineDriver):
             forms = {port.name: port.type.form for port in spec.inputs if not port.pulled}
@@ -134,12 +136,6 @@ class Component(Lifecycle):
             if spec.specialises or spec.families:
                 self.instance.outputs = types.MappingProxyType(self.outputs)
                 self.instance.inputs = tuple(port.name for port in spec.inputs)
-
-    def _source_driver(self, name: str) -> SourceDriver:
-        yields = next((port.type for port in self.spec.outputs if port.name == OUT), PortType())
-        unsent = self.unsent if self.buffered else None
-        pulls = any(port.pulled for port in self.spec.inputs)
-        return SourceDriver(name, self.iterate, self.finish, yields=yields, unsent=unsent, pulls=pulls)
 
     def _pulled_input(self, port: PortSpec) -> PulledInput:
         """Make a pulled port: an engine has a separate driver for it; other slets that get pushed items never wait."""

@@ -260,7 +260,10 @@ class SourceDriver(ThreadDriver):
                     self.count = count = count + 1
                     push(item)
             except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
-                self._unwound_with(item, error)
+                pushed = None if item is None else InFlight(self.entry, method_for(item, whole=self._batches), item)
+                unwound = self.unwinding(error, pushed)  # the item that the slet has yielded is still in flight
+                self.yielded = None
+                self.unwound(unwound)
                 push = self.entry.uncounted
             self.busy = between
             if self.attention:
@@ -271,13 +274,6 @@ class SourceDriver(ThreadDriver):
                     self.rest()
                 if self.ending or self.retired or self.restarting:
                     return
-
-    def _unwound_with(self, item: Any, error: BaseException) -> None:
-        """Handle the error of a push: the item that the slet has yielded is still in flight."""
-        pushed = None if item is None else InFlight(self.entry, method_for(item, whole=self._batches), item)
-        unwound = self.unwinding(error, pushed)
-        self.yielded = None
-        self.unwound(unwound)
 
     def _send(self, item: Any, *, probe: bool = False) -> None:
         """Send an item after those that the slet has pushed to further ports."""

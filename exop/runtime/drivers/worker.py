@@ -348,8 +348,7 @@ class Worker(ThreadDriver):
             return
         with acting_as(self):
             try:
-                if self._take_turn():
-                    self.again = True
+                self._take_turn()
             except Yielded:
                 return
             except BaseException as error:  # noqa: BLE001 (a defect after which no component can be resumed)
@@ -357,8 +356,7 @@ class Worker(ThreadDriver):
                 self.left = True
                 self._quit()
 
-    def _take_turn(self) -> bool:
-        """Drain queues; return whether there is more to do at once."""
+    def _take_turn(self) -> None:
         self.parked = self.sleeping = False
         self.stand_by()  # also without attention: items of the last turn may be in flight
         self.held_by = None  # these items were processed, or assigned to another driver
@@ -366,11 +364,12 @@ class Worker(ThreadDriver):
         while taken < TURN or not self._pool.due:
             if (self.ending or self.retired) and self.empty and self.end_thread():
                 self._quit()
-                return False
+                return
             if not (moved := sum(self._drain(queue) for queue in self.queues)):
-                return self._busy_again()
+                self._rest_until_woken()
+                return
             taken += moved
-        return True
+        self.again = True
 
     def _drain(self, queue: Buffered) -> int:
         """Deliver up to TURN entries of a queue, and more while the queue exceeds its capacity."""
@@ -387,8 +386,8 @@ class Worker(ThreadDriver):
             if not took or queue.depth <= queue.capacity:
                 return moved
 
-    def _busy_again(self) -> bool:
-        """Rest until another thread wakes the worker, since no item waits; return whether an item has arrived."""
+    def _rest_until_woken(self) -> None:
+        """Rest until another thread wakes the worker, since no item waits, unless one has arrived."""
         self.busy = True
         if self.attention:
             self.stand_by()
@@ -400,12 +399,11 @@ class Worker(ThreadDriver):
         if not (self.halting or self.ending or self.retired or self.filled):
             if self.empty:
                 self.unblock()
-                return False
+                return
             if held := min((queue.holds() for queue in self.only or self.queues if queue.entries), default=0.0):
                 with self._pool.away(self):
                     self._signal.wait(min(held, threading.TIMEOUT_MAX))
-        self.sleeping = False
-        return True
+        self.sleeping, self.again = False, True
 
     def _park(self) -> None:
         """Park as every driver; while the worker waits, it occupies no thread."""
