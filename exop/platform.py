@@ -257,7 +257,7 @@ class Platform(Management[Plan]):
             if self._remoting is None:
                 policy = None if self._policy is None else Policy(self._policy)
                 identity = None if self._identity is None else Identity(self._identity)
-                access = AccessControl(policy, identity, self._applications.history.refused)
+                access = AccessControl(policy, identity, self._applications.history.counted)
                 self._remoting = made = RemotingService(
                     self.name, self._operations, self.registry, access, listen=self._listen, announced=self._announce
                 )

@@ -110,7 +110,7 @@ class History:
         """Record what has happened, and not by an operation."""
         self._keep({"application": application, "what": what, **_caller(), **facts, "outcome": "done"})
 
-    def counted(self, application: str, operation: str, outcome: str, reason: str = "", times: int = 1) -> None:
+    def counted(self, application: str, operation: str, reason: str, times: int = 1, outcome: str = "refused") -> None:
         """Count calls of a peer that were refused, or that recorded no entries of their own.
 
         There is one entry per operation and outcome, and per calling platform, with the latest caller and the number of
@@ -127,10 +127,6 @@ class History:
             number, entry = next(found, (None, new))
             entry |= {**caller, "reason": reason[:_LENGTH], "count": entry["count"] + times}
             self._put(entry, number)
-
-    def refused(self, application: str, operation: str, reason: str, times: int = 1) -> None:
-        """Count calls that the caller may not make."""
-        self.counted(application, operation, "refused", reason, times)
 
     @contextmanager
     def audited(self, application: str, operation: str, *, refusals_only: bool = False) -> Iterator[None]:
@@ -149,7 +145,7 @@ class History:
         finally:
             _RECORDED.reset(token)
             if not recorded and (outcome == "refused" or not refusals_only):
-                self.counted(application, operation, outcome, reason)
+                self.counted(application, operation, reason, outcome=outcome)
 
     def forget(self, application: str) -> None:
         """Drop the entries in memory of an application that was removed; entries in the state directory remain."""

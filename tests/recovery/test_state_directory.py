@@ -207,14 +207,14 @@ def test_refused_calls_displace_no_entry_that_waits_for_the_disk(
         running.apply(app().build())
         refusing(running, yes=True)
         for _ in range(3):
-            running._applications.history.refused("app", "end", "too low")
+            running._applications.history.counted("app", "end", "too low")
         assert running._applications.store is not None
         assert len(running._applications.store._entries) == 1
         (line,) = [one for one in capsys.readouterr().err.splitlines() if "not stored" in one]
         assert all(told in line for told in ("application=app", str(tmp_path), "make room there"))
         refusing(running, yes=False)
-        running._applications.history.refused("app", "end", "too low")
-        running._applications.history.refused("app", "end", "too low")
+        running._applications.history.counted("app", "end", "too low")
+        running._applications.history.counted("app", "end", "too low")
         found = [(one["number"], one["outcome"], one.get("count")) for one in running.history("app")]
         assert found == [(1, "done", None), (2, "refused", 2)]
 

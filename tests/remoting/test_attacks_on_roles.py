@@ -50,7 +50,7 @@ class Home:
         self.access = AccessControl(
             Policy(self.policy, clock=self.clock),
             Identity(issue(self.certs, "home")),
-            self.platform._applications.history.refused,
+            self.platform._applications.history.counted,
             clock=self.clock,
         )
         self.server = ControlServer(

@@ -178,7 +178,7 @@ def test_an_entry_that_is_begun_while_the_disk_is_full(platform: Platform, monke
         kept.noted("numbers", "between")
     with kept.recorded("numbers", "late"):
         assert told(platform, "what", "outcome")[-1] == ("late", "under way")
-        kept.refused("numbers", "read", "not permitted")
+        kept.counted("numbers", "read", "not permitted")
     expected = [("early", "done"), ("between", "done"), ("late", "done"), ("read", "refused")]
     assert told(platform, "what", "outcome")[1:] == expected
     monkeypatch.undo()

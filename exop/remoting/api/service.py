@@ -144,7 +144,7 @@ class ManagementService:
     def _refused(self, operation: str, request: Any, reason: str) -> str:
         """Count a refused call in the history of the application that the request names; return its name."""
         application = _application_in(request)
-        self._platform._applications.history.refused(application, operation, reason)
+        self._platform._applications.history.counted(application, operation, reason)
         return application
 
     def _answer(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:

@@ -219,16 +219,8 @@ class LogChannel(KeepingChannel):
             self._disk.trim(self._given_up)
 
     def _keep(self, payload: Any, body: bytes | None = None) -> None:
-        if (recovery := self._recovery) is None:
+        if self._recovery is None:
             self._log.append(payload, body)
-        else:
-            before = recovery.next
-            try:
-                if (rest := recovery.missing(payload)) is not None:
-                    self._log.append(rest)
-                if recovery.over or rest is not None:
-                    self._recovery = None
-            except BaseException:
-                recovery.return_to(before)  # the whole payload will arrive again
-                raise
+        elif self._recovery.append(payload):
+            self._recovery = None
         self.trouble = None

@@ -352,34 +352,40 @@ class Replay:
         self._log = log
         self._ahead: deque[Any] = deque()
 
+    def append(self, payload: Any) -> bool:
+        """Append what the log does not have yet of *payload*; return whether the stream has come to its end."""
+        before = self.next
+        try:
+            if (rest := self._missing(payload)) is not None:
+                self._log.append(rest)
+        except BaseException:
+            self.next = self._read = before  # the whole payload will arrive again
+            self._ahead.clear()
+            raise
+        return self._over or rest is not None
+
     @property
-    def over(self) -> bool:
-        """Whether the stream has reached the end of the log."""
+    def _over(self) -> bool:
         return self.next >= self._log.position
 
-    def missing(self, payload: Any) -> Any:
+    def _missing(self, payload: Any) -> Any:
         """Return the part of *payload* that the log does not have yet; `None` if the log has all of it."""
         mark = isinstance(payload, CONTROL)
         known = 1 if mark else min(weight(payload), self._log.end - self.next.offset)
         for number, one in enumerate((payload,) if mark else to_items(cut(payload, 0, known))):
-            if self.over or encode(self._expected()) != encode(one):
+            if self._over or encode(self._expected()) != encode(one):
                 known = number
                 break
             self._ahead.popleft()
             self.next = Position(self.next.offset, self.next.marks + 1) if mark else Position(self.next.offset + 1)
         if known == (1 if mark else weight(payload)):
             return None
-        if not self.over:
+        if not self._over:
             removed = self._log.end - self.next.offset
             facts = {"log": str(self._log.folder), "offset": self.next.offset, "removed": removed}
             logger("exop.log").warning("the stream differs from the log: the rest of the log is removed", **facts)
             self._log.cut(self.next)
         return payload if mark else cut(payload, known, weight(payload))
-
-    def return_to(self, place: Position) -> None:
-        """Return to *place*, where the same payload will arrive again."""
-        self.next = self._read = place
-        self._ahead.clear()
 
     def _expected(self) -> Any:
         """Return the event of the log at `next`."""
