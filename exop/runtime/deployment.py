@@ -141,7 +141,8 @@ class Deployment:
                 if node in components:
                     self._attended.note(components[node])
                 else:
-                    self._attended.forget(node)
+                    self._attended.pop(node, None)
+                    self._attended.open.discard(node)
 
     def component(self, node: str) -> Component:
         """Return the component of a node, or raise `UnknownName`."""

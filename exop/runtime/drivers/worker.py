@@ -77,11 +77,10 @@ class Pool:
         that starts again, the monitor starts a thread later, or else the next worker that is scheduled.
         """
         with self._lock:
-            self._users += 1
             if not self._has_threads() and not back:
-                self._users -= 1
                 self._backlog.set()
                 raise RuntimeError("can't start new thread")
+            self._users += 1
 
     def dismiss(self) -> None:
         """Count a worker that has stopped; after the last one, all threads end."""

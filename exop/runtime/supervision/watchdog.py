@@ -97,11 +97,6 @@ class Attended(dict[str, Component]):
         #: The nodes whose streams have not ended, and whose slets are not closed.
         self.open: set[str] = set()
 
-    def forget(self, node: str) -> None:
-        """Remove a node that no longer has a component."""
-        self.pop(node, None)
-        self.open.discard(node)
-
     def note(self, component: Component) -> None:
         """Add or remove a component, according to its current state."""
         name, drives = component.node.name, component.driver is not None or component.pullers
