@@ -169,7 +169,7 @@ def serve(orders: Connection, name: str, options: dict[str, Any]) -> None:
         parked[0] += 1
         close(driver, *given)
 
-    Driver.close = counting  # type: ignore[assignment,method-assign]
+    Driver.close = counting  # type: ignore[assignment]
     with platform(name, **options):
         orders.send(name)
         while orders.recv() is not None:
