@@ -14,7 +14,8 @@ from exop.errors import PlanError
 from exop.hosts import home
 from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
-from tests.hosts.hosts_rig import at_rest, check, check_too, platform, total
+from tests.hosts.hosts_rig import HANG, at_rest, check, check_too, hangs, numbers, platform, total
+from tests.hosts.hosts_rig import hosts as linked
 from tests.rig import PATIENCE, eventually
 
 
@@ -145,3 +146,43 @@ def test_connectors_that_have_lost_their_state(tmp_path: Path):
         assert hosts.a.accept_loss("app") == ["numbers.to.b", "check.to.a"]
         assert lost(hosts.a) == lost(hosts.b) == {}
         hosts.goes_on()
+
+
+def finite() -> Mesh:
+    """Ten numbers of a, checked on b; the last slet, on c, hangs."""
+    app = Application("app")
+    checked = app.on("b").add("check", check, item=app.add("numbers", numbers, upto=10))
+    app.on("c").add("last", hangs, item=checked)
+    return app.build()
+
+
+@pytest.mark.parametrize("lost", ["content", "fragment"])
+def test_an_end_that_was_acknowledged_comes_again_after_a_loss(tmp_path: Path, lost: str):
+    """Its producer has ended, and does not send it again: without it, what begins anew would wait for ever."""
+    given = {"state": tmp_path / "b"} if lost == "content" else {}
+    with linked("a", "c") as (a, c), ExitStack() as stack:
+
+        def begin() -> Platform:
+            b = stack.enter_context(platform("b", **given))
+            for other in (a, c):
+                other.remoting.connect("inproc:b")
+                assert other.remoting.peers["b"].wait_until(connected=True, timeout=PATIENCE)
+            return b
+
+        def counted(one: Platform, channel: str, **counts: int | str) -> bool:
+            metrics = one.deployment("app").channels[channel].metrics()
+            return counts.items() <= metrics.items()
+
+        b = begin()
+        HANG.clear()
+        a.apply(finite())
+        eventually(lambda: counted(a, "numbers.to.b", sent=11, depth=0), "the end on b")
+        eventually(lambda: counted(c, "check.from.b", received=11), "the end on c")
+        b.close()
+        b = begin()
+        if lost == "content":
+            eventually(lambda: counted(a, "numbers.to.b", state="state lost"), "the loss on b")
+            eventually(lambda: counted(b, "check.to.c", state="state lost"), "the loss on its way to c")
+        assert a.accept_loss("app")[-2:] == ["numbers.to.b", "check.to.c"]
+        HANG.set()
+        eventually(lambda: a.status("app")["state"] == "finished", "the end")

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from exop.errors import ConnectorLost, NotStorable, PlanError, StateError
 from exop.logs import logger
 from exop.model.items import EndOfStream
-from exop.runtime.channels.base import Outlet, wait_for_disk
+from exop.runtime.channels.base import RETRACTED, Outlet, wait_for_disk
 from exop.runtime.channels.connector import CONNECTED, DISCONNECTED, LOST, Acknowledgement, Connector, Mode
 from exop.runtime.channels.queue import Waiting
-from exop.runtime.channels.wire import ITEMS, MOST_BYTES, MOST_ITEMS, MOST_OF_EVENT, Event, Frame, Progress, Wire
+from exop.runtime.channels.wire import CONTROL, ITEMS, MOST_BYTES, MOST_ITEMS, MOST_OF_EVENT, Event, Frame
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Unwind, count_items
 
 if TYPE_CHECKING:
     from exop.runtime.channels.spill import Spill
+    from exop.runtime.channels.wire import Progress, Wire
 
 #: The least number of seconds between two items that their pushers send; the sender thread sends others, in batches.
 SEPARATE: Final = 0.0001
@@ -27,7 +28,7 @@ _LARGE: Final = 4096
 #: The attributes of an outbox that belong to its epoch.
 _EVENTS: Final = (
     *("epoch", "state", "_reason", "_unnumbered", "_kept", "_again", "_first", "_next", "_done", "_credit", "_skip"),
-    *("_extra", "_bytes", "_idle", "_inbox", "_restored", "_captured", "_covered"),
+    *("_extra", "_bytes", "_idle", "_inbox", "_restored", "_captured", "_covered", "_marks"),
 )
 
 
@@ -73,6 +74,8 @@ class Outbox(Connector):
         self._again = 0  # the number of events at the begin of `_unnumbered` that were sent before
         self._first = self._next = self._done = self._credit = self._skip = 0
         self._captured = self._covered = 0  # the events before it are in a checkpoint
+        self._marks: list[Event] = []  # control items that were acknowledged: a retraction, if any, and the last one
+        self._retraction = b""
         self._extra = 0  # items of lists beyond the first of each
         self._bytes = 0  # of large events in memory
         self._idle = False
@@ -115,7 +118,7 @@ class Outbox(Connector):
         # Imported lazily, here and below: only remote connectors need the encoding.
         from exop.runtime.channels.frame_body import body_of, checked, control_event, item_event, pieces
 
-        self._body_of = body_of
+        self._body_of, self._retraction = body_of, control_event(RETRACTED).data
         add, clock = self._add, time.monotonic
 
         def push(item: Any) -> None:
@@ -323,6 +326,8 @@ class Outbox(Connector):
     def accept_loss(self) -> None:
         """Go on after the content of a half was lost, with the oldest event that is stored; what is lost stays lost.
 
+        The last punctuation, or the end, that was acknowledged comes first: the producers do not send it again.
+
         Raises:
             PlanError: nothing is lost.
         """
@@ -331,6 +336,8 @@ class Outbox(Connector):
                 raise PlanError(f"the connector {self.key} has not lost its state: there is nothing to accept")
             # The stored events get new numbers: those that the inbox expects.
             self._first = self._done = self._reported.next
+            self._captured = self._covered = min(self._covered, self._first)
+            self._kept.extendleft(reversed(self._marks))
             self._inbox, self.state, self.trouble = self._reported.incarnation, DISCONNECTED, None
         logger("exop.runtime").info("the loss of a connector is accepted; it goes on", channel=self.name)
         self.resumed(self._reported)
@@ -350,8 +357,10 @@ class Outbox(Connector):
         while self._kept and self._first + self._kept[0].events <= self._done:
             gone = self._kept.popleft()
             self._first += gone.events
-            if gone.events != 1 or gone.size >= _LARGE:
+            if gone.form != ITEMS or gone.size >= _LARGE:
                 self._grow([gone], -1)
+                if gone.form == CONTROL:
+                    self._marks = [*(one for one in self._marks if one.data == self._retraction != gone.data), gone]
 
     def _note_loss(self, progress: Progress, *, ours: bool) -> None:
         self.state, self._reason = LOST, ""
@@ -422,7 +431,8 @@ class Outbox(Connector):
             events = [event[:4] for event in (*self._kept, *self._unnumbered)]
             spilled = {} if self._disk is None else {"spilled": self._disk.capture()}
             self._captured = self._first + self.depth
-            return {"events": events, "first": self._first, "done": self._done, "inbox": self._inbox, **spilled}
+            marks, numbers = [mark[:4] for mark in self._marks], {"first": self._first, "done": self._done}
+            return {"events": events, "marks": marks, "inbox": self._inbox, **numbers, **spilled}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Restore the events and numbers; those that the inbox has already are not sent again."""
@@ -434,6 +444,7 @@ class Outbox(Connector):
             self._extra = self._bytes = 0
             self._grow(self._kept)
             self._done, self._inbox, self._restored = held["done"], held["inbox"], True
+            self._marks = [Event._make((*mark, now)) for mark in held.get("marks", ())]
             if self._disk is not None and "spilled" in held:
                 self._disk.restore(held["spilled"])
             self._captured = self._covered = self._first + self.depth

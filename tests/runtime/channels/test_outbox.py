@@ -6,6 +6,7 @@ import pytest
 from exop import Batch, EndOfStream, Punctuation
 from exop.errors import NotStorable, PlanError, UnknownName
 from exop.model.slets.ports import PortType
+from exop.runtime.channels.base import RETRACTED
 from exop.runtime.channels.connector import CONNECTED, LOST
 from exop.runtime.channels.outbox import SEPARATE, Outbox
 from exop.runtime.channels.wire import Progress
@@ -235,6 +236,46 @@ def test_an_operator_accepts_what_an_inbox_has_lost(wires):
     assert (sender.trouble, sender.depth) == (None, 0)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_acknowledged_last_comes_again_after_a_loss(wires, restarted):
+    """The last punctuation, or the end, and a retraction before it: what begins anew behind them waits for these."""
+    sender, receiver, entry, log = pair(wires)
+
+    def lose():
+        nonlocal sender, receiver, entry
+        wires.pump()
+        delivered(receiver, log)
+        wires.pump()
+        assert sender.depth == 0
+        receiver.close()
+        if restarted:
+            held = sender.capture()
+            sender.close()
+            sender = outbox(wires)
+            sender.restore(held)
+            entry = sender.entry(())
+        receiver, fresh = inbox(wires), Log()
+        receiver.typed([PortType()])
+        joined(receiver, fresh)
+        wires.pump()
+        return fresh
+
+    for mark in (Punctuation(1), RETRACTED, Punctuation(2), Punctuation(3)):
+        entry.control(mark)
+        entry.push(0)
+    log = lose()
+    entry.push(4)
+    sender.accept_loss()
+    wires.pump()
+    assert delivered(receiver, log) == [RETRACTED, Punctuation(3), 4]
+    entry.control(EndOfStream())
+    for _ in range(2):  # also what has come again comes again
+        log = lose()
+        sender.accept_loss()
+        wires.pump()
+        assert delivered(receiver, log) == [RETRACTED, EndOfStream()]
+
+
 def test_an_operator_accepts_what_an_outbox_has_lost(wires):
     """New events get numbers behind those that the inbox has received; the wire is asked to take them."""
     sender, receiver, entry, log = pair(wires)
@@ -298,6 +339,20 @@ def test_items_are_sent_when_a_checkpoint_contains_them(wires):
     other.committed()
     wires.pump()
     assert delivered(receiver, log) == [0, 1, 3]
+    wires.pump()
+    receiver.close()
+    receiver, log = inbox(wires), Log()
+    receiver.typed([PortType()])
+    joined(receiver, log)
+    entry.push(4)
+    wires.pump()
+    other.accept_loss()  # the numbers begin anew, below those that the last checkpoint contained
+    wires.pump()
+    assert delivered(receiver, log) == []
+    other.capture()
+    other.committed()
+    wires.pump()
+    assert delivered(receiver, log) == [4]
 
 
 def test_what_is_not_acknowledged_can_be_taken_out_from_any_number(wires):
