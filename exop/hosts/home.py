@@ -243,6 +243,8 @@ class Home:
                 f"the home; a connector has a name of its own, {application}.OUTBOX"
             )
         with held(found.turn), self._applications.history.recorded(application, "accept"):
+            if found.finished:
+                raise PlanError(f"{application} has finished: there is nothing to accept")
             if lost := [host for host in found.hosts if self._lost(host, application)]:
                 self._make(found, make_plan(found.mesh, found.mesh), lost)
             accepted, until = list[str](), time.monotonic() + CONNECTING
@@ -289,7 +291,10 @@ class Home:
     def answers(
         self, found: Spanning, application: str, here: Callable[[str], dict[str, Any]], operation: str, **given: Any
     ) -> dict[str, dict[str, Any]]:
-        """Return the answer of each host; of one that cannot be asked, its state and the problem."""
+        """Return the answer of each host; of one that cannot be asked, its state and the problem.
+
+        An application that has finished needs nothing from its hosts: there is no problem if one has nothing of it.
+        """
         answers = {}
         for host in found.hosts:
             try:
@@ -300,14 +305,20 @@ class Home:
                 home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
                 if home != self.name:
                     answers[host] = adopted(application, self.name, home)
-            except UnknownName:
-                answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
             except ExopError as problem:
-                answers[host] = {"state": "unreachable", "problem": str(problem)}
+                if found.finished:
+                    answers[host] = no_status(application) | {"state": "finished"}
+                elif isinstance(problem, UnknownName):
+                    answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
+                else:
+                    answers[host] = {"state": "unreachable", "problem": str(problem)}
         return answers
 
     def at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
-        """Call an operation at all hosts of an application, unless it has another home; then raise the first error."""
+        """Call an operation at all hosts of an application, unless it has another home; then raise the first error.
+
+        Hosts that have nothing of an application that has finished are left out.
+        """
         found, answers, problems = self.spanning(application), [], []
         if found is not None and (another := led_by_another(self.answers(found, application, no_status, "status"))):
             raise PlanError(another["problem"])
@@ -316,7 +327,8 @@ class Home:
                 there = None if host == self.name else self._links()[host].platform()
                 answers.append(here() if there is None else there.ask(operation, application=application))
             except ExopError as problem:
-                problems.append(problem)
+                if not (isinstance(problem, UnknownName) and found is not None and found.finished):
+                    problems.append(problem)
         if problems:  # that of a host that is away is raised only if there is no other one
             raise min(problems, key=lambda one: isinstance(one, RemotingError))
         return answers

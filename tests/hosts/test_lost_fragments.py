@@ -9,6 +9,7 @@ import pytest
 
 from exop import Application, Platform
 from exop.cli.commands.hosting import peers_text
+from exop.cli.commands.looking import _platform_lines
 from exop.cli.status_text import attention_lines
 from exop.errors import PlanError
 from exop.hosts import home
@@ -76,6 +77,38 @@ def test_a_fragment_begins_anew_on_a_host_that_has_lost_it():
         assert "nothing to accept" in hosts.a.history("app")[-1]["outcome"]
         with pytest.raises(PlanError, match="'b' is not the home of an application 'app'"):
             hosts.b.accept_loss("app")
+
+
+@pytest.mark.parametrize("every", [None, 0.1])
+def test_an_application_that_has_finished_needs_nothing_from_its_hosts(tmp_path: Path, every: float | None):
+    """A host, then the home, is started again and runs nothing of it: no problem, and nothing to accept."""
+    with ExitStack() as stack:
+        found = {name: stack.enter_context(platform(name, state=tmp_path / name)) for name in ("b", "a")}
+        found["a"].remoting.connect("inproc:b")
+        app = Application("app")
+        if every is not None:
+            app.durable(every=every)
+        app.on("b").add("check", check, item=app.add("numbers", numbers, upto=10))
+        found["a"].apply(app.build())
+        assert found["a"].wait("app", PATIENCE)
+        eventually(lambda: all(one.deployment("app").finished.is_set() for one in found.values()))
+        assert found["b"].wait("app", PATIENCE)  # as `exop serve` does
+        for name in ("b", "a"):
+            found[name].close()
+            found[name] = stack.enter_context(platform(name, state=tmp_path / name))
+            (a := found["a"]).remoting.connect("inproc:b")
+            assert a.remoting.peers["b"].wait_until(connected=True, timeout=PATIENCE)
+            eventually(lambda a=a: a.status("app")["state"] == "finished")
+            assert a.metrics("app")["state"] == "finished"
+            assert [*attention_lines(a.status("app"))] == []
+            with pytest.raises(PlanError, match="app has finished: there is nothing to accept"):
+                a.accept_loss("app")
+            assert a.wait("app", PATIENCE)
+            a.end("app")
+        shown = "\n".join(_platform_lines([{"pid": 1, "platform": "a", "address": "", **a.status()}]))
+        assert ("0.0 s" in shown, "finished" in shown) == (False, True)
+        assert found["b"].applications() == []
+        assert a.remove("app", PATIENCE)
 
 
 def test_a_change_of_a_host_that_is_away_is_refused_before_its_plan_is_shown(monkeypatch: pytest.MonkeyPatch):

@@ -240,8 +240,10 @@ def _rows(platform: dict[str, Any]) -> list[list[str]]:
         return [[*begin, "-", "does not answer", "", "", "", address]]
     rows = []
     for name, status in ((name, whole(one)) for name, one in platform["applications"].items()):
-        counts = (str(len(status["nodes"])), number(totals_of(status)["items"]))
-        rows.append([*begin, name, state_text(status) + held_nodes(status), lasts(status), *counts, address])
+        facts = [lasts(status), str(len(status["nodes"])), number(totals_of(status)["items"])]
+        if status["state"] == "finished" and not status["nodes"]:  # before this platform was started
+            facts = ["", "", ""]
+        rows.append([*begin, name, state_text(status) + held_nodes(status), *facts, address])
     failed = platform.get("failed_to_restart", ())
     rows += [[*begin, name, "not started again", "", "", "", ""] for name in failed]
     return rows or [[*begin, "-", "waits", "", "", "", address]]
