@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -24,6 +23,8 @@ from exop.runtime.supervision.watchdog import SAMPLER
 GRACE: Final = 2.0
 #: The maximum number of seconds for each call that is repeated in a new worker process.
 REPEAT: Final = 60.0
+#: Seconds between two looks at the clock during such a call.
+_LOOK: Final = 1.0
 #: Calls since the last snapshot are stored up to this number of bytes, or the size of the snapshot if it is larger.
 STORED: Final = 32 * 2**20
 
@@ -111,8 +112,8 @@ class IsolatedEngine(Engine):
         """Interrupt the call in the process; kill the process if the call has not ended after `GRACE` seconds."""
         if not self._busy:  # it starts, and repeats calls
             return
-        self._interrupted = self._interrupted or time.monotonic()
-        if time.monotonic() >= self._interrupted + GRACE:
+        self._interrupted = self._interrupted or SAMPLER.clock()
+        if SAMPLER.clock() >= self._interrupted + GRACE:
             self._kill("it did not react to an interrupt")
         elif self._sending.acquire(blocking=False):  # otherwise the process does not even accept its call
             try:
@@ -154,8 +155,10 @@ class IsolatedEngine(Engine):
         try:
             with self._sending:
                 self._connection.send_bytes(dump((self._number, method, given)))
-            if not self._connection.poll(timeout):
-                self._kill(f"{method}() took longer than {timeout:g} s after a restart")
+            began = SAMPLER.clock()
+            while not self._connection.poll(None if timeout is None else _LOOK):
+                if timeout is not None and SAMPLER.clock() - began >= timeout:
+                    self._kill(f"{method}() took longer than {timeout:g} s after a restart")
             found, error, self._metrics = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as lost:
             raise self._lost() from lost
@@ -195,8 +198,8 @@ class IsolatedEngine(Engine):
             self._over = 0.0 if not self._busy else self._over
             return not self._closed
         self._reason = f"it took {size / 2**20:.0f} MiB, and its `memory_limit` is {self._limit / 2**20:.0f} MiB"
-        self._over = self._over or time.monotonic()
-        if size > 2 * self._limit or time.monotonic() >= self._over + GRACE:
+        self._over = self._over or SAMPLER.clock()
+        if size > 2 * self._limit or SAMPLER.clock() >= self._over + GRACE:
             self._kill(self._reason)
         else:
             self.interrupt()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -55,7 +54,8 @@ class PullSlet(Slet):
         max_rows: The maximum number of rows of one input in one batch.
         capacity: The number of rows of one input whose results are not sent, at which the input waits.
         time_limit: The maximum number of seconds for which the engine computes one batch; then the query is interrupted
-            and fails, and the batch is computed again when a setting of the slet is changed. 0: no limit.
+            and fails, and the batch is computed again when a setting of the slet is changed. 0: no limit. Time for
+            which the whole process stands still (SIGSTOP, a paused VM) does not count.
         close_windows_at_end: At the end of the stream, close all windows, as if time went on.
         query: The query: a text, which a subclass may declare as a setting, or what the engine takes instead.
         times: The event times of the inputs that have one.
@@ -382,7 +382,7 @@ class PullSlet(Slet):
     def _check_limit(self, engine: PullEngine) -> bool:
         """Let the query fail, and stop it, if a batch exceeds its limit; return whether it is observed further."""
         runs = engine is self.engine and self._failure is None and not self._closing
-        if runs and 0 < self.time_limit <= time.monotonic() - self._trigger.began:
+        if runs and 0 < self.time_limit <= SAMPLER.clock() - self._trigger.began:
             batch = f"batch {self._progress.batch + 1}, in which a function may hang, was "
             self._failure = self._error(QueryInterrupted(limit=self.time_limit, batch=batch))
             self._thread("interrupt", partial(self._interrupt, engine, self._failure))

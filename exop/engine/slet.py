@@ -55,6 +55,7 @@ class EngineSlet(Slet):
     Attributes:
         query: The text of the query.
         time_limit: The maximum number of seconds for one call of the engine, which is then interrupted; 0: no limit.
+            Time for which the whole process stands still (SIGSTOP, a paused VM) does not count.
         isolation: Where the engine runs: in the threads of the platform, or in a worker process, which is killed if an
             interrupt has no effect within 2 seconds, or if it takes too much memory.
         memory_limit: The maximum number of bytes of the worker process; 0: no limit.
@@ -241,9 +242,9 @@ class EngineSlet(Slet):
 
     def _called(self, port: str, call: Callable[[], Iterable[Any]]) -> list[Any]:
         """Return all results of a call of the engine, which `_check_limit` interrupts if it takes too long."""
-        began = time.monotonic()
+        began, counted = time.monotonic(), SAMPLER.clock()
         with self._turn:
-            self._began, self._due = began, began + (self.time_limit or inf)
+            self._began, self._due = began, counted + (self.time_limit or inf)
         try:
             results = list(call())
             self._changed = True
@@ -273,7 +274,7 @@ class EngineSlet(Slet):
         """Interrupt a call that exceeds its limit, in another thread; return whether the slet is open."""
         if "engine" not in self.__dict__:
             return False
-        if self._began and time.monotonic() >= self._due:
+        if self._began and SAMPLER.clock() >= self._due:
             self._due += _AGAIN  # an engine that was between two statements may have missed it
             threading.Thread(target=self._interrupt, args=(self._began,), name="exop interrupt", daemon=True).start()
         return True

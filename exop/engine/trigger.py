@@ -7,9 +7,10 @@ as the end of a minute, otherwise after an interval. An idle query costs nothing
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from exop.runtime.supervision.watchdog import SAMPLER
 
 if TYPE_CHECKING:
     from exop.engine.feed import Feed
@@ -39,7 +40,7 @@ class BatchTrigger:
         self.interval, self.boundary, self.enough, self.max_rows = interval, boundary, enough, max_rows
         self.lock = threading.Condition()
         self.feeds: list[Feed] = []
-        self._clock = time.monotonic
+        self._clock = SAMPLER.clock
         self.leader: Feed | None = None
         self._last_start, self.began = float("-inf"), float("inf")
         self.poll_again = False

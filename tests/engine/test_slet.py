@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from exop import Application, Batch, EndOfStream, Memento, Platform, Punctuation, input_port, slet
 from exop.engine import Engine, EngineSlet, EngineState
+from exop.engine import slet as engine_slet
 from exop.errors import MementoError, QueryError, QueryInterrupted, StoredStateError
 from exop.hooks import Plugins, hookimpl
+from exop.runtime.supervision import watchdog
+from exop.runtime.supervision.watchdog import Sampler
 from exop.testing import open as open_slet
 from tests.rig import PATIENCE, collector, eventually
 
@@ -160,6 +165,31 @@ def test_a_call_that_takes_too_long_is_interrupted():
         with pytest.raises(QueryInterrupted, match=r"two\.left: interrupted after 0\.05 s"):
             slet.left(["hang"])
         assert [*slet.left(["go on"])] == [[("left", "go on")]]
+
+
+def test_the_time_for_which_the_process_stands_still_is_not_that_of_a_call(monkeypatch: pytest.MonkeyPatch):
+    """A call is interrupted after the time limit without that time."""
+    now = [1000.0]
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep))
+    sampler = Sampler()
+    monkeypatch.setattr(sampler, "add", sampler._looks.append)
+    monkeypatch.setattr(engine_slet, "SAMPLER", sampler)
+
+    def push(*_: Any) -> list[Any]:
+        due, now[0] = slet._due, now[0] + 1e6
+        slet._check_limit()
+        assert slet._due == due, "it is interrupted"
+        for _ in range(60):
+            sampler._read = sampler._now()
+            now[0] += 1.0
+        slet._check_limit()
+        assert slet.made.stopped.wait(PATIENCE)
+        raise RuntimeError("stopped")
+
+    with open_slet(Two, query="q", time_limit=60.0) as slet:
+        slet.made.push = push
+        with pytest.raises(QueryInterrupted, match=r"two\.left: interrupted after 60 s"):
+            slet.left([1])
 
 
 def test_the_memento_of_a_failed_item_is_that_before_the_item():

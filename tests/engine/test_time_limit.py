@@ -17,6 +17,7 @@ from exop.engine import Emit, Feed, PullEngine
 from exop.engine.pull_slet import PullSlet
 from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, QueryInterrupted
+from exop.runtime.supervision.watchdog import SAMPLER
 from tests.rig import eventually
 
 ROWS = pa.schema([pa.field("value", pa.int64())])
@@ -209,6 +210,7 @@ def test_the_time_of_a_batch_begins_when_the_engine_has_its_end_and_ends_with_th
         return now
 
     trigger = BatchTrigger()
+    assert trigger._clock == SAMPLER.clock
     trigger._clock = clock
     feed = Feed("rows", ROWS, trigger)
     assert trigger.began == inf

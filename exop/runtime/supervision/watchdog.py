@@ -34,7 +34,7 @@ from exop.safe_repr import error_text, stack_of
 
 #: The interval at which every driver measures one item, and all applications are checked, in seconds.
 SAMPLING: Final = 0.05
-#: If one interval takes longer than this, in seconds, the whole process stood still.
+#: If nothing was called for longer than this, in seconds, the whole process stood still.
 STANDSTILL: Final = 1.0
 #: Seconds between two calls of `make_visible` while items arrive.
 VISIBLE_WITHIN: Final = 1.0
@@ -43,30 +43,41 @@ _RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.
 
 
 class Sampler:
-    """Calls functions every SAMPLING seconds while they return true, in one thread for all applications."""
+    """Calls functions every SAMPLING seconds while they return true, in one thread for all applications.
+
+    Its clock is that of every limit on running code.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, now = threading.Lock(), time.monotonic()
         self._looks: list[Callable[[], bool]] = []
-        self._stopped = 0.0
+        #: The last reading of the clock, and that of `time.monotonic` at this moment.
+        self._read = now, now
 
     def clock(self) -> float:
-        """Return the time in seconds without that for which the whole process stood still (SIGSTOP)."""
-        return time.monotonic() - self._stopped
+        """Return the time in seconds without that for which the whole process stood still (SIGSTOP, a paused VM).
+
+        No thread counts such a time, also not one that goes on before the thread that calls the functions does.
+        """
+        return self._now()[0]
+
+    def _now(self) -> tuple[float, float]:
+        (reading, before), now = self._read, time.monotonic()
+        stood = now - before > STANDSTILL and bool(self._looks)
+        return reading + (0.0 if stood else now - before), now
 
     def add(self, look: Callable[[], bool]) -> None:
         """Call *look* from now on."""
         with self._lock:
             if not self._looks:  # the new thread takes the lock before it checks for an empty list
+                self._read = self._now()
                 threading.Thread(target=self._run, name="exop sampler", daemon=True).start()
             self._looks.append(look)
 
     def _run(self) -> None:
         while True:
-            begin = time.monotonic()
             time.sleep(SAMPLING)
-            passed = time.monotonic() - begin
-            self._stopped += passed if passed > STANDSTILL else 0.0
+            self._read = self._now()
             for look in list(self._looks):
                 try:
                     again = look()

@@ -432,13 +432,23 @@ def test_applications_are_looked_at_as_soon_as_there_can_be_a_thread(monkeypatch
 
 def test_the_clock_stops_while_the_process_stands_still(monkeypatch):
     """An interval that takes far too long is no time that a slet has used."""
-    sampler, now, looked = Sampler(), [1000.0], list[float]()
+    now, looked = [1000.0], list[float]()
     lasts = iter([0.05, 73.0, 0.05])
 
     def sleep(_: float) -> None:
         now[0] += next(lasts)
 
+    def look() -> bool:
+        looked.append(sampler.clock())
+        if len(looked) == 1:  # amid the calls; another thread goes on first
+            now[0] += 50.0
+            looked.append(sampler.clock())
+        return len(looked) < 4
+
     monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    sampler._looks = [lambda: looked.append(sampler.clock()) or len(looked) < 3]
+    sampler = Sampler()
+    sampler._looks = [look]
     sampler._run()
-    assert looked == pytest.approx([1000.05, 1000.05, 1000.1])
+    assert looked == pytest.approx([1000.05, 1000.05, 1000.05, 1000.1])
+    now[0] += 50.0  # nothing is called any more: all time counts
+    assert sampler.clock() == pytest.approx(1050.1)
