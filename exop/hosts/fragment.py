@@ -100,7 +100,8 @@ def in_doubt(application: str, plan: str, host: str) -> str:
     return (
         f"{host} has agreed to the plan {plan}, and waits until its home, {home}, tells the outcome; if {home} does "
         f"not return, look whether another host has made the change (`exop history {application} --on HOST`): if so, "
-        f"`exop resolve {application} --commit --on {host}`, otherwise --abort"
+        f"`exop resolve {application} --commit --on {host}`, otherwise --abort; if {home} returns, and has decided "
+        f"otherwise, the states of the nodes that the plan moves, and items on their way, may be lost"
     )
 
 
@@ -108,7 +109,8 @@ def overruled(application: str, host: str) -> str:
     """Say that the home has decided otherwise than an operator on a host, and what helps."""
     return (
         f"the home of {application} has decided otherwise than `exop resolve` on {host}, and the part there does not "
-        f"fit; `exop accept {application}` at the home makes it fit; items on their way between hosts may be lost"
+        f"fit; `exop accept {application}` at the home makes it fit; nodes that the change would have moved from or to "
+        f"{host} may begin anew there, without their state, and items on their way between hosts may be lost"
     )
 
 

@@ -34,6 +34,7 @@ from tests.hosts.hosts_rig import (
     hosts,
     opened,
     platform,
+    total,
 )
 from tests.rig import PATIENCE, eventually
 
@@ -268,6 +269,28 @@ def test_the_home_returns_and_has_decided_otherwise(three: Hosts, commit: bool):
         home.apply(home.mesh("app").move("check", to="c"))
     assert home.accept_loss("app")[:2] == ["b", "c"]
     three.end_with("check" if commit else "check_too")
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_node_whose_move_the_home_has_decided_otherwise_begins_anew(three: Hosts, commit: bool):
+    """Its state has left the host, or is gone where it came from: the status tells it. Other nodes keep theirs."""
+    home, c = three.all["a"], three.all["c"]
+    source, target = "cb" if commit else "bc"
+    if commit:
+        home.apply(home.mesh("app").move("check", to="c"), timeout=PATIENCE)
+    goes_on(three.all[source])
+    three.change_while("a", "Committed", after=not commit, edit=lambda mesh: mesh.move("check", to=target))
+    for name in "bc":
+        three.all[name].resolve("app", commit=commit)
+    three.back("a")
+    home = three.all["a"]
+    eventually(lambda: c.status("app")["state"] == "fragment lost", "found out")
+    assert "moved from or to c may begin anew there, without their state" in c.status("app")["problem"]
+    eventually(lambda: "app" not in three.all["b"].applications(), "b runs nothing")
+    assert "c" in home.accept_loss("app")
+    eventually(lambda: total(c).number > 0, "items")
+    assert total(c).wrong == 1
+    goes_on(c, "check-c")
 
 
 def test_a_part_that_the_home_has_moved_away_is_removed(three: Hosts):

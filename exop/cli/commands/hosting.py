@@ -97,7 +97,8 @@ def resolve(
     """Settle a change over several hosts that is in doubt on one of them, because its home does not return.
 
     A host in doubt has agreed to the change, and waits for the decision of the home; `exop ps` shows `in doubt`. Give
-    the same answer on every host in doubt.
+    the same answer on every host in doubt. If the home returns, and has decided otherwise, the states of the nodes that
+    the change moves, and items on their way between hosts, may be lost.
 
     Example: `exop resolve road --abort --on b`
 
