@@ -23,8 +23,6 @@ from exop.runtime.supervision.watchdog import SAMPLER
 GRACE: Final = 2.0
 #: The maximum number of seconds for each call that is repeated in a new worker process.
 REPEAT: Final = 60.0
-#: Seconds between two looks at the clock during such a call.
-_LOOK: Final = 1.0
 #: Calls since the last snapshot are stored up to this number of bytes, or the size of the snapshot if it is larger.
 STORED: Final = 32 * 2**20
 
@@ -156,7 +154,7 @@ class IsolatedEngine(Engine):
             with self._sending:
                 self._connection.send_bytes(dump((self._number, method, given)))
             began = SAMPLER.clock()
-            while not self._connection.poll(None if timeout is None else _LOOK):
+            while not self._connection.poll(None if timeout is None else 1.0):
                 if timeout is not None and SAMPLER.clock() - began >= timeout:
                     self._kill(f"{method}() took longer than {timeout:g} s after a restart")
             found, error, self._metrics = pickle.loads(self._connection.recv_bytes())

@@ -291,10 +291,7 @@ class Home:
     def answers(
         self, found: Spanning, application: str, here: Callable[[str], dict[str, Any]], operation: str, **given: Any
     ) -> dict[str, dict[str, Any]]:
-        """Return the answer of each host; of one that cannot be asked, its state and the problem.
-
-        An application that has finished needs nothing from its hosts: there is no problem if one has nothing of it.
-        """
+        """Return the answer of each host; of one that cannot be asked, its state and the problem, unless it is over."""
         answers = {}
         for host in found.hosts:
             try:
@@ -315,10 +312,7 @@ class Home:
         return answers
 
     def at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
-        """Call an operation at all hosts of an application, unless it has another home; then raise the first error.
-
-        Hosts that have nothing of an application that has finished are left out.
-        """
+        """Call an operation at all hosts that have an application, unless another leads it; raise the first error."""
         found, answers, problems = self.spanning(application), [], []
         if found is not None and (another := led_by_another(self.answers(found, application, no_status, "status"))):
             raise PlanError(another["problem"])
