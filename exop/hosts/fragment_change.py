@@ -228,25 +228,20 @@ class FragmentChange(Participant):
         running.fragments.add(name)
         if deployment is not None:
             deployment.is_fragment = True
-        with self._going_on():
-            super()._finish(turn, made=True)
+        self._surely(partial(super()._finish, turn, made=True))
         failpoint("plan-carried-out")
-        with self._going_on():  # a restart has it from the vote
-            self._write(deployment)
+        self._surely(partial(self._write, deployment))
         known, is_empty = self._learned(deployment), deployment is not None and _is_empty(deployment.mesh)
         paused = change.pause.seconds if change is not None else 0.0
         if not is_empty:
-            self._settled(name, known, False, paused)
+            self._surely(partial(self._settled, name, known, False, paused))
         turn.close()
-        with self._going_on():
-            if change is not None:
-                running.changes.close(change)
-        kept = self._pairs is not None and self._pairs.keeps
-        with self._going_on():
-            if is_empty and not kept:  # before the home makes the next change, which may begin a fragment here again
-                running.remove(name)
+        if change is not None:
+            self._surely(partial(running.changes.close, change))
+        if is_empty and not (self._pairs is not None and self._pairs.keeps):
+            self._surely(partial(running.remove, name))  # before the home makes the next change, which may begin one
         if is_empty:
-            self._settled(name, known, True, paused)
+            self._surely(partial(self._settled, name, known, True, paused))
 
     def _write(self, deployment: Deployment | None) -> None:
         """Store the fragment, the entry of its change and its checkpoint, and keep what the change keeps."""

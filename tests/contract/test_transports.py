@@ -59,7 +59,7 @@ class Pair:
             self.there, self.dialling = accepted.result(PATIENCE)
 
     def _accept(self, listener: Listener) -> tuple[socket.socket, Peer]:
-        return listener.identify(listener.accept(), time.monotonic() + PATIENCE)
+        return listener.identify(listener.sock.accept()[0], time.monotonic() + PATIENCE)
 
     def close(self) -> None:
         """Close both ends."""
@@ -136,18 +136,18 @@ def test_shutdown_wakes_the_accepting_thread(listener: Listener) -> None:
 
     def accept() -> None:
         entered.set()
-        listener.accept()
+        listener.sock.accept()
 
     with ThreadPoolExecutor(1) as pool:
         accepting = pool.submit(accept)
         assert entered.wait(PATIENCE)
-        listener.shutdown()
+        listener.sock.shutdown(socket.SHUT_RDWR)
         assert isinstance(accepting.exception(PATIENCE), OSError)
 
 
 def test_dialling_after_the_end_is_an_error(listener: Listener, identity: Identity) -> None:
     """After the listener is closed, the error names the address."""
-    listener.shutdown()
+    listener.sock.shutdown(socket.SHUT_RDWR)
     listener.close()
     with pytest.raises(PeerUnreachable) as failed:
         dial(listener.address, PATIENCE, identity)

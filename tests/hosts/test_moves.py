@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,10 +14,12 @@ import pytest
 from exop import Application, OutputPort, Slet, input_port, slet
 from exop.errors import PlanError, StateError
 from exop.hosts.fragment_change import FragmentChange
+from exop.hosts.journal import Journal
 from exop.hosts.moves.handing import Handing
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.dataflow.entry import InFlight, placeholder
 from exop.runtime.durable.durability import Durability
+from exop.runtime.durable.store import Store
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import Changes
 from tests.change.owning import Ports, Serving, owner
@@ -237,14 +241,14 @@ def test_a_failure_in_the_cut_leaves_the_slet_where_it_was(side: str, monkeypatc
 def test_what_fails_after_the_commit_is_logged_and_the_rest_is_done(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """As on a full disk: the host is known to have made the change, and the application finishes."""
+    """The host is known to have made the change, and the application finishes."""
     real, failed = getattr(owner, name), list[Any]()
 
     def fails(self: Any, *given: Any) -> None:
         real(self, *given)
         failed.append(self)
         if len(failed) <= 2:  # at both hosts
-            raise StateError("the disk is full")
+            raise OSError("it breaks here")
 
     with hosts("h1", "h2") as there:
         begin(there, endless, summing)
@@ -253,7 +257,36 @@ def test_what_fails_after_the_commit_is_logged_and_the_rest_is_done(
         there.home.end(APP)
         assert there.home.wait(APP, PATIENCE)
     whole(there.seen)
-    assert capsys.readouterr().err.count("a part of what follows it has failed: the disk is full") == 2
+    assert capsys.readouterr().err.count("a part of what follows it has failed: OSError: it breaks here") == 2
+
+
+@pytest.mark.parametrize(("owner", "name"), [(Store, "save"), (Journal, "keep"), (Store, "set_active")])
+def test_what_a_full_disk_does_not_take_after_the_commit_is_stored_when_there_is_room(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """A restart knows the fragment that has come, and nothing of one that has left."""
+    real, full = getattr(owner, name), list[str]()
+
+    def fails(self: Any, *given: Any, **named: Any) -> Any:
+        if threading.current_thread().name == f"exop {APP} change" and len(full) < 3:
+            full.append(name)
+            raise StateError("the disk is full")
+        return real(self, *given, **named)
+
+    with hosts("h1", "h2", state=tmp_path) as there, ExitStack() as stack:
+        begin(there, endless, summing, durable=0.05)
+        if name == "set_active":
+            there.move("h2", "b")
+        monkeypatch.setattr(owner, name, fails)
+        there.move("h1" if name == "set_active" else "h2", "b")
+        participant = there.platforms["h2"]._hosts.exchange.of(APP).participant
+        eventually(lambda: len(full) == 3 and not participant.is_alive(), "it is stored")
+        there.platforms["h2"].close()
+        there.platforms["h2"] = again = stack.enter_context(there.platform("h2"))
+        again.remoting.connect("inproc:h1")
+        grows(there.seen)
+        assert again.applications() == [APP] * (name != "set_active")
+    whole(there.seen)
 
 
 class Owning(Slet, exclusive=True):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from queue import SimpleQueue
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from exop.errors import ExopError, PlanError, told
+from exop.errors import ExopError, PlanError, StateError, told
 from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.logs import logger
 from exop.runtime.supervision.interrupts import delegated, held
@@ -74,18 +74,34 @@ class Participant(threading.Thread):
                 self._end(turn, made=True)
 
     def _end(self, turn: ExitStack, *, made: bool) -> None:
-        with self._going_on():
-            self._finish(turn, made=made)
-
-    @contextmanager
-    def _going_on(self) -> Iterator[None]:
-        """Note and log an error: the change is decided, and what follows must be done, too."""
         try:
-            yield
-        except BaseException as error:  # noqa: BLE001 (whatever it is, the change is made or undone)
-            self.error = self.error or error
+            self._finish(turn, made=made)
+        except BaseException as error:  # noqa: BLE001 (the change is made or undone)
+            self._note(error)
+
+    def _surely(self, work: Callable[[], object]) -> None:
+        """Do a part of what follows the decision; log an error, and go on.
+
+        What the disk does not take is done again until it does. If the platform is closed before, the error is raised:
+        nothing more is stored, and a restart makes the change out of the vote.
+        """
+        while True:
+            try:
+                work()
+                return
+            except BaseException as error:
+                self._note(error)
+                if not isinstance(error, StateError):
+                    return
+                with suppress(Empty):
+                    self.given.get(timeout=1.0)
+                    raise
+
+    def _note(self, error: BaseException) -> None:
+        if str(error) != str(self.error):
             problem = f"the change is decided, and a part of what follows it has failed: {told(error)}"
             logger("exop.hosts").error(problem, application=self.application, exc_info=error)
+        self.error = self.error or error
 
     def _undo_at_close(self) -> None:
         if self.change is not None:

@@ -244,14 +244,14 @@ class KeepingChannel(Channel):
         deliver, keep = fan_out([outlet.entry for outlet in outlets]), self._keep
 
         def keeping(inner: Entry, method: Method) -> Push:
-            single, pass_on = method == "push", getattr(inner, method)
+            single = method == "push"
 
             def take(payload: Any) -> None:
                 try:
                     keep([payload] if single else payload)
                 except StateError as problem:
                     wait_for_disk(self, problem, InFlight(entry, method, payload))
-                pass_on(payload)
+                getattr(inner, method)(payload)  # read here: it is not compiled while a change pauses the stream
 
             return take
 

@@ -264,6 +264,7 @@ class SourceDriver(ThreadDriver):
                 unwound = self.unwinding(error, pushed)  # the item that the slet has yielded is still in flight
                 self.yielded = None
                 self.unwound(unwound)
+                del pushed, unwound  # their frames hold slets that may be replaced
                 push = self.entry.uncounted
             self.busy = between
             if self.attention:
