@@ -109,8 +109,8 @@ def overruled(application: str, host: str) -> str:
     """Say that the home has decided otherwise than an operator on a host, and what helps."""
     return (
         f"the home of {application} has decided otherwise than `exop resolve` on {host}, and the part there does not "
-        f"fit; `exop accept {application}` at the home makes it fit; nodes that the change would have moved from or to "
-        f"{host} may begin anew there, without their state, and items on their way between hosts may be lost"
+        f"fit; `exop accept {application}` at the home makes it fit; nodes that the change moves from or to {host} may "
+        f"begin anew, without their state, and items on their way between hosts may be lost"
     )
 
 

@@ -285,7 +285,7 @@ def test_a_node_whose_move_the_home_has_decided_otherwise_begins_anew(three: Hos
     three.back("a")
     home = three.all["a"]
     eventually(lambda: c.status("app")["state"] == "fragment lost", "found out")
-    assert "moved from or to c may begin anew there, without their state" in c.status("app")["problem"]
+    assert "moves from or to c may begin anew, without their state" in c.status("app")["problem"]
     eventually(lambda: "app" not in three.all["b"].applications(), "b runs nothing")
     assert "c" in home.accept_loss("app")
     eventually(lambda: total(c).number > 0, "items")

@@ -240,9 +240,8 @@ def _rows(platform: dict[str, Any]) -> list[list[str]]:
         return [[*begin, "-", "does not answer", "", "", "", address]]
     rows = []
     for name, status in ((name, whole(one)) for name, one in platform["applications"].items()):
-        facts = [lasts(status), str(len(status["nodes"])), number(totals_of(status)["items"])]
-        if status["state"] == "finished" and not status["nodes"]:  # before this platform was started
-            facts = ["", "", ""]
+        counts = [str(len(status["nodes"])), number(totals_of(status)["items"])]
+        facts = [lasts(status), *counts] if status["nodes"] else ["", "", ""]  # it has finished before this start
         rows.append([*begin, name, state_text(status) + held_nodes(status), *facts, address])
     failed = platform.get("failed_to_restart", ())
     rows += [[*begin, name, "not started again", "", "", "", ""] for name in failed]

@@ -80,11 +80,7 @@ class Participant(threading.Thread):
             self._note(error)
 
     def _surely(self, work: Callable[[], object]) -> None:
-        """Do a part of what follows the decision; log an error, and go on.
-
-        What the disk does not take is done again until it does. If the platform is closed before, the error is raised:
-        nothing more is stored, and a restart makes the change out of the vote.
-        """
+        """Do a part of what follows the decision: again, until the disk takes it; of other errors, only log them."""
         while True:
             try:
                 work()
@@ -95,7 +91,7 @@ class Participant(threading.Thread):
                     return
                 with suppress(Empty):
                     self.given.get(timeout=1.0)
-                    raise
+                    raise  # the platform is closed: a restart makes the change out of the vote
 
     def _note(self, error: BaseException) -> None:
         if str(error) != str(self.error):

@@ -43,10 +43,7 @@ _RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.
 
 
 class Sampler:
-    """Calls functions every SAMPLING seconds while they return true, in one thread for all applications.
-
-    Its clock is that of every limit on running code.
-    """
+    """Calls functions every SAMPLING seconds while they return true, in one thread; its clock is that of all limits."""
 
     def __init__(self) -> None:
         self._lock, now = threading.Lock(), time.monotonic()
@@ -55,10 +52,7 @@ class Sampler:
         self._read = now, now
 
     def clock(self) -> float:
-        """Return the time in seconds without that for which the whole process stood still (SIGSTOP, a paused VM).
-
-        No thread counts such a time, also not one that goes on before the thread that calls the functions does.
-        """
+        """Return the time in seconds without that for which the whole process stood still (SIGSTOP, a paused VM)."""
         return self._now()[0]
 
     def _now(self) -> tuple[float, float]:
