@@ -239,10 +239,9 @@ def _rows(platform: dict[str, Any]) -> list[list[str]]:
     if "problem" in platform:
         return [[*begin, "-", "does not answer", "", "", "", address]]
     rows = []
-    for name, status in ((name, whole(one)) for name, one in platform["applications"].items()):
-        counts = [str(len(status["nodes"])), number(totals_of(status)["items"])]
-        facts = [lasts(status), *counts] if status["nodes"] else ["", "", ""]  # it has finished before this start
-        rows.append([*begin, name, state_text(status) + held_nodes(status), *facts, address])
+    for name, one in ((name, whole(status)) for name, status in platform["applications"].items()):
+        facts = [lasts(one), str(len(one["nodes"])), number(totals_of(one)["items"])] if one["nodes"] else [""] * 3
+        rows.append([*begin, name, state_text(one) + held_nodes(one), *facts, address])
     failed = platform.get("failed_to_restart", ())
     rows += [[*begin, name, "not started again", "", "", "", ""] for name in failed]
     return rows or [[*begin, "-", "waits", "", "", "", address]]
