@@ -51,6 +51,7 @@ class Bundles:
         self._lock = threading.RLock()
         self._store = BundleStore(context.state / "bundles" if context.state is not None else None)
         self._known = Installed()
+        self._again: dict[str, tuple[str, ...]] = {}  # those that were started when the platform was closed
         whole, self.broken = stored_bundles(self._store.folder)
         for folder, archive in whole.items():
             self._known[archive.manifest.key] = Bundle(archive, folder)
@@ -250,11 +251,13 @@ class Bundles:
 
     def restore(self) -> None:
         """Start the bundles that were started when the platform was closed; record failures, and continue."""
-        for key, wires in started_bundles(self._store.folder).items():
+        self._again = started_bundles(self._store.folder)
+        for key, wires in [*self._again.items()]:
             try:
                 with self._lock:
                     self._start(self._find(key), wires)
             except ExopError as problem:
+                self._again[key] = wires  # the next start of the platform tries it again
                 if key in self._known:
                     self._known[key].problem = str(problem)
                 logger("exop.bundle").error("a bundle was not started again", bundle=key, problem=str(problem))
@@ -342,9 +345,8 @@ class Bundles:
         """Withdraw a bundle unless it is used."""
         if users := self.users(one):
             raise BundleInUse(bundle=one.key, event=event, users=users)
-        if one.code is not None:
-            self._withdraw(one)
-            self._remember()
+        self._withdraw(one)
+        self._remember()
 
     def users(self, one: Bundle) -> Sequence[str]:
         """List the users of a bundle: nodes and channels of applications, stored applications, other bundles."""
@@ -355,6 +357,7 @@ class Bundles:
         for registration in one.services:
             registration.unregister()
         one.services = []
+        self._again.pop(one.key, None)
         if one.code is None:
             return
         self._context.catalog.plugins.unregister(one.key)
@@ -363,7 +366,8 @@ class Bundles:
         one.code, one.wires = None, ()
 
     def _remember(self) -> None:
-        self._store.remember({one.key: tuple(one.wires) for one in reversed(self._known.in_order_of_use())})
+        now = {one.key: tuple(one.wires) for one in reversed(self._known.in_order_of_use())}
+        self._store.remember({**now, **self._again, **now})
 
     def _facts(self, one: Bundle) -> Facts:
         manifest = one.manifest

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import linecache
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +337,38 @@ def test_applications_start_again_with_their_bundles(tmp_path: Path):
         }
         with pytest.raises(BundleInUse, match=r"road.sum"):
             platform.bundles.uninstall("speeds")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("end", [Killed, StateError], ids=["killed", "failed"])
+def test_a_bundle_that_has_not_started_again_is_not_forgotten(tmp_path: Path, monkeypatch, end: type[BaseException]):
+    """The next start of the platform starts it; one that is stopped is not started again."""
+    state = tmp_path / "state"
+    with Platform(state=state, control=False) as platform:
+        platform.bundles.install(numbers(tmp_path, "1.0", 1))
+        platform.bundles.start("my-numbers")
+        started(platform, speeds(tmp_path))
+    before = (state / "bundles" / "started.json").read_text()
+
+    def load(archive: Any, *more: Any) -> Any:
+        if "speeds" in str(more[0]):
+            raise end("here")
+        return load_code(archive, *more)
+
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr(bundles, "load_code", load)
+        with Platform(state=state, control=False) as platform:
+            assert end is StateError
+            platform.bundles.stop("my-numbers")
+    assert ("my-numbers" in before, json.loads((state / "bundles" / "started.json").read_text())) == (
+        True,
+        json.loads(before) if end is Killed else {"speeds@1.0.0": []},
+    )
+    with Platform(state=state, control=False) as platform:
+        assert states(platform)["speeds@1.0.0"] == "started"
 
 
 def test_a_stored_application_is_a_user(tmp_path: Path):

@@ -191,12 +191,13 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
 
 
 def _placed(platform: RemotePlatform, application: str, host: str) -> list[str]:
-    """The nodes and channels on a host, as `exop move` names them; a direct channel is where its producers are."""
+    """The nodes and channels on a host, as `exop move` names them; a direct channel goes with all its producers."""
     mesh = platform.mesh(application)
     placement = Placement(mesh, platform.name)
     nodes = [name for name, node in mesh.nodes.items() if placement.of(node) == host]
-    placed = [name for name, one in mesh.channels.items() if one.kind != DIRECT or one.host is not None]
-    channels = [name for name in placed if placement.channels[name] == host]
+    made = {name: {placement.of(node) for node, _ in mesh.producers(name)} for name in mesh.channels}
+    stays = [name for name, one in mesh.channels.items() if one.kind != DIRECT or one.host or made[name] != {host}]
+    channels = [name for name in stays if placement.channels[name] == host]
     return sorted([*nodes, *(f"{CHANNEL}{name}" if name in mesh.nodes else name for name in channels)])
 
 

@@ -164,10 +164,11 @@ class Keeper:
             time.sleep(0.2)
         self.supervisor.send("STOPPING=1")
         for name in self.platform.applications():
-            deployment = self.platform.deployment(name)
-            if held := [f"{name}.{node}" for node, one in deployment.components.items() if one.held]:
-                kept = deployment.mesh.durable is not None and self.platform.state is not None
-                self._log.warning("stops with suspended nodes", application=name, nodes=held, kept=kept)
+            with suppress(ExopError):  # all of it runs on other hosts
+                deployment = self.platform.deployment(name)
+                if held := [f"{name}.{node}" for node, one in deployment.components.items() if one.held]:
+                    kept = deployment.mesh.durable is not None and self.platform.state is not None
+                    self._log.warning("stops with suspended nodes", application=name, nodes=held, kept=kept)
 
     def look(self) -> None:
         """Log the changes since the last call."""

@@ -169,8 +169,7 @@ class Hosting:
     def resolve(self, application: str, *, commit: bool) -> None:
         """Settle a plan that is in doubt on this host, because its home does not return: commit it, or abort it.
 
-        All hosts in doubt must be resolved alike. If the home returns, and has decided otherwise, the states of the
-        nodes that the change moves, and items on their way between hosts, may be lost.
+        All hosts in doubt must be resolved alike. What moves may be lost if the home has decided otherwise.
 
         Raises:
             PlanError: no plan of the application is in doubt here.

@@ -244,11 +244,9 @@ class KeepingChannel(Channel):
         deliver, keep = fan_out([outlet.entry for outlet in outlets]), self._keep
 
         def keeping(inner: Entry, method: Method) -> Push:
-            single = method == "push"
-
             def take(payload: Any) -> None:
                 try:
-                    keep([payload] if single else payload)
+                    keep([payload] if method == "push" else payload)
                 except StateError as problem:
                     wait_for_disk(self, problem, InFlight(entry, method, payload))
                 getattr(inner, method)(payload)  # read here: it is not compiled while a change pauses the stream

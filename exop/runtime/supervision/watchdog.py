@@ -48,8 +48,7 @@ class Sampler:
     def __init__(self) -> None:
         self._lock, now = threading.Lock(), time.monotonic()
         self._looks: list[Callable[[], bool]] = []
-        #: The last reading of the clock, and that of `time.monotonic` at this moment.
-        self._read = now, now
+        self._read = now, now  # the last reading of the clock, and that of `time.monotonic` at this moment
 
     def clock(self) -> float:
         """Return the time in seconds without that for which the whole process stood still (SIGSTOP, a paused VM)."""

@@ -134,27 +134,25 @@ class Drain:
 
         It does not wait for room: the driver that makes room may wait for a slet that is repaired after the change.
         """
-        worker.only = tuple(queue for queue, _ in queues)
-        worker.draining = True
+
+        def can(queue: Buffered, leaving: Iterable[Edge]) -> bool:  # a suspended slet takes nothing
+            return bool(queue.entries) or not all(edge.component.blocked for edge in self._unfinished(leaving))
+
+        worker.only, worker.draining = tuple(queue for queue, _ in queues), True
         worker.open()
         try:
             worker.wake()
-            self.pause.wait(lambda: worker.held_by is not None or not any(self._goes_on(*one) for one in queues))
+            self.pause.wait(lambda: worker.held_by is not None or not any(can(*one) for one in queues))
         finally:
             worker.close()
             try:
                 self.pause.wait_parked()
             finally:
-                worker.only = None
-                worker.draining = False
+                worker.only, worker.draining = None, False
 
     def _filled(self, queue: Buffered, leaving: Iterable[Edge]) -> bool:
         """Whether a queue, or a port that pulls from it and goes, holds items that its slet has not taken."""
         return bool(queue.entries) or any(self._unfinished(leaving))
-
-    def _goes_on(self, queue: Buffered, leaving: Iterable[Edge]) -> bool:
-        """Whether the queue will hold less, or a port that pulls from it and goes: a suspended slet takes nothing."""
-        return bool(queue.entries) or not all(edge.component.blocked for edge in self._unfinished(leaving))
 
     def _unfinished(self, leaving: Iterable[Edge]) -> Iterator[Edge]:
         """Yield the ports that go, and hold items that they have pulled; a slet that departs takes these along."""

@@ -3,15 +3,16 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import pytest
 
 from exop import Application, Platform
 from exop.cli import main
-from exop.cli.commands.hosting import peers_text
+from exop.cli.commands.hosting import _placed, peers_text
 from exop.errors import PeerUnreachable
-from exop.remoting.api.remote_platform import RemotePlan
+from exop.remoting.api.remote_platform import RemotePlan, RemotePlatform
 from tests.cli.shell import answer_of, facts
 from tests.rig import PATIENCE
 
@@ -178,6 +179,18 @@ def test_a_host_is_drained(near: Platform) -> None:
     ]
     assert not any(near.mesh(name).spans("near") for name in ("one", "two"))
     assert facts("drain", "far", "--on", "near") == []
+
+
+@pytest.mark.parametrize(("producers", "moved"), [("bc", ["here", "m"]), ("aa", ["from0", "from1", "here"])])
+def test_a_drain_takes_a_direct_channel_that_does_not_go_with_its_producers(producers: str, moved: list[str]) -> None:
+    """Streams of several hosts meet at the home in a direct channel without a place."""
+    app = Application("app")
+    met = app.channel("m")
+    for number, host in enumerate(producers):
+        app.on(host).add(f"from{number}", "stock:count_up", out=met)
+    app.add("here", "stock:pass_on", item=met)
+    platform = cast("RemotePlatform", SimpleNamespace(name="a", mesh=lambda name: app.build()))
+    assert _placed(platform, "app", "a") == moved
 
 
 @pytest.mark.usefixtures("two_parts")
