@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from apps.linear_road.generate import generate
-from apps.linear_road.live_changes import Operator, missed_text, replacements
+from apps.linear_road.live_changes import Operator, replacements
 from apps.linear_road.pace import Pace
 from apps.linear_road.terminal import Progress, run_command
 from apps.linear_road.traffic_model.settings import Settings
@@ -65,17 +65,17 @@ def command(arguments: Sequence[str]) -> int:
     print(verdict.text())
     _say("5  pictures")
     _draw(options.into, traffic, history, output, options.pipeline)
-    code, said = outcome(verdict, pace, operator.right, operator.late)
+    code, said = outcome(verdict, pace, operator.right, operator.missed)
     print(f"\n{said} after {time.monotonic() - begun:.0f} s")
     return code
 
 
-def outcome(verdict: Verdict, pace: Pace, changes_right: bool, missed: int = 0) -> tuple[int, str]:
+def outcome(verdict: Verdict, pace: Pace, changes_right: bool, missed: str = "") -> tuple[int, str]:
     """The exit code and how it is said: wrong answers fail, and late ones that the machine is not to blame for.
 
-    *missed* is the number of changes that came too late, for which the machine may be to blame as well.
+    *missed* tells of changes for which there was too little time; the machine may be to blame for them as well.
     """
-    late = f"every answer is right, {verdict.late:,} are late{missed_text(missed)}"
+    late = f"every answer is right, {verdict.late:,} are late{missed}"
     if not verdict.right:
         return verdict.exit_code, "FAILED"
     if not changes_right:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -17,8 +18,20 @@ APPLICATION = "linear-road"
 
 #: So often the simulated time is looked at, in seconds.
 LOOK = 0.5
-#: A replacement that has to open a Spark query may take so long on a busy machine, in seconds.
-PATIENCE = 120.0
+#: `--timeout` of a replacement, in seconds: as long as a slet may take to open without it. By default, the other waits
+#: are limited to 10 s; a Spark query may need more to quiesce on a busy machine.
+CHANGE = 600.0
+#: Seconds after which a command is not waited for any more.
+PATIENCE = 2 * CHANGE
+#: So many lines of what a command printed are shown; of more, the middle is left out.
+SHOWN = 40
+
+#: How a proof refuses a slet whose output differs.
+DIFFERS = r"was not replaced: (a difference|\d+ differences);"
+#: How the platform says that a limit of seconds has passed, or that a slet did not keep up.
+_OUT_OF_TIME = re.compile(
+    r"(within|within Spark's|longer than) [\d.]+ s\b|taken too long|give it more time|too (slow|busy)\b|items behind"
+)
 
 
 @dataclass
@@ -29,29 +42,35 @@ class LiveChange:
         share: When it is given: after this share of the simulated time.
         why: What it shows.
         arguments: Of `exop`.
-        made: Whether the change is to be made; otherwise it is to be refused.
+        refusal: What its error says (a regular expression) if it is to be refused; otherwise it is to be made.
         code: The exit code, when it has run.
         said: What it printed.
         late: Whether it was not given, or not carried out, because the application had ended.
+        slow: Whether it was refused, or not waited for, because a limit of seconds had passed.
     """
 
     share: float
     why: str
     arguments: tuple[str, ...]
-    made: bool = True
+    refusal: str = ""
     code: int | None = None
     said: str = ""
     late: bool = False
+    slow: bool = False
 
     @property
     def right(self) -> bool:
         """Whether it ended as expected."""
-        return self.code == (0 if self.made else 1)
+        return self.code == 1 and bool(re.search(self.refusal, self.said)) if self.refusal else self.code == 0
 
     @property
     def end(self) -> str:
-        """How it is expected to end."""
-        return "succeed" if self.made else "be refused"
+        """How it ended instead of as expected."""
+        if self.late:
+            return "(the application had ended before)"
+        if self.slow:
+            return "(it ran out of time)"
+        return "this was to be refused by its proof" if self.refusal else "this was to succeed"
 
     @property
     def line(self) -> str:
@@ -64,35 +83,44 @@ class LiveChange:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         except subprocess.TimeoutExpired:
-            self.said = f"it took more than {PATIENCE:g} s"
+            self.said, self.slow = f"it took more than {PATIENCE:g} s", True
         else:
             self.code, self.said = done.returncode, done.stdout + done.stderr
+            self.slow = not self.right and self.code != 0 and bool(_OUT_OF_TIME.search(done.stderr))
 
 
-def missed_text(missed: int) -> str:
-    """Return what a verdict says of changes that came too late."""
-    return f", {missed} of the changes came after the end of the traffic" if missed else ""
+def in_time(*arguments: str) -> tuple[str, ...]:
+    """Return the arguments of a change that has to be made on a busy machine, too."""
+    return (*arguments, "--timeout", f"{CHANGE:g}")
+
+
+def shown(text: str) -> list[str]:
+    """Return the lines of what a command printed; of many, the first and the last ones, which say how it ended."""
+    lines, half = text.strip().splitlines(), SHOWN // 2
+    if len(lines) <= SHOWN:
+        return lines
+    return [*lines[:half], f"… ({len(lines) - 2 * half} more lines)", *lines[-half:]]
 
 
 def replacements() -> list[LiveChange]:
     """Spark's car positions are replaced by their native twin, that by a faulty one in vain, and all is taken back."""
-    node, replace = f"{APPLICATION}.positions", ("replace",)
+    replace = ("replace", f"{APPLICATION}.positions")
     return [
         LiveChange(
             0.3,
             "a native twin, proven beside the Spark query on live traffic, takes its place",
-            (*replace, node, "linear_road:positions", "--shadow", "20000items,30s"),
+            in_time(*replace, "linear_road:positions", "--shadow", "20000items,30s"),
         ),
         LiveChange(
             0.45,
             "a version with a mistake is refused by its proof",
-            (*replace, node, "linear_road:faulty_positions", "--shadow", "20s"),
-            made=False,
+            in_time(*replace, "linear_road:faulty_positions", "--shadow", "20s"),
+            refusal=DIFFERS,
         ),
         LiveChange(
             0.55,
             "and back to Spark: the query is opened and warm first",
-            (*replace, node, "linear_road:spark_positions"),
+            in_time(*replace, "linear_road:spark_positions"),
         ),
     ]
 
@@ -132,20 +160,22 @@ class Operator:
         lines: list[str] = []
         for one in self.changes:
             lines += [f"   {one.why}", f"   {one.line}"]
-            lines += [f"     {line}" for line in one.said.strip().splitlines()[:24]]
-            end = "(the application had ended before)" if one.late else f"this was to {one.end}"
-            lines += ["", *([] if one.right else [f"   {end}", ""])]
+            lines += [f"     {line}" for line in shown(one.said)]
+            lines += ["", *([] if one.right else [f"   {one.end}", ""])]
         return "\n".join(lines)
 
     @property
     def right(self) -> bool:
-        """Whether all changes ended as expected; those apart that were too late."""
-        return all(one.right or one.late for one in self.changes)
+        """Whether all changes ended as expected; those apart for which there was too little time."""
+        return all(one.right or one.late or one.slow for one in self.changes)
 
     @property
-    def late(self) -> int:
-        """The number of changes for which the application ended too early."""
-        return sum(one.late for one in self.changes)
+    def missed(self) -> str:
+        """What a verdict says of the changes for which there was too little time; empty if there are none."""
+        late = sum(one.late for one in self.changes)
+        slow = sum(one.slow and not one.late for one in self.changes)
+        said = f", {late} of the changes came after the end of the traffic" if late else ""
+        return said + (f", {slow} of the changes ran out of time" if slow else "")
 
     def _work(self) -> None:
         for one in self.changes:

@@ -67,10 +67,10 @@ def test_right_late_and_wrong_are_told_apart(monkeypatch):
     assert outcome(wrong, busy, True) == (1, "FAILED")
     code, said = outcome(late, busy, True)
     assert (code, said.startswith("PASSED: every answer is right, 7 are late")) == (0, True)
-    code, said = outcome(whole, busy, True, 1)
-    assert (code, "1 of the changes came after the end of the traffic: this machine was too busy" in said) == (0, True)
+    code, said = outcome(whole, busy, True, ", 1 of the changes ran out of time")
+    assert (code, "0 are late, 1 of the changes ran out of time: this machine was too busy" in said) == (0, True)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert outcome(whole, idle, True, 1)[0] == 1
+    assert outcome(whole, idle, True, ", 1 of the changes ran out of time")[0] == 1
     code, said = outcome(late, idle, True)
     assert (code, said.startswith("FAILED: every answer is right, 7 are late")) == (1, True)
 
