@@ -181,6 +181,7 @@ class FragmentChange(Participant):
     def _check(self, work: Work, known: Known | None, deployed: Deployment | None) -> None:
         """Refuse a plan of another home, or one that does not begin a fragment that was lost or has finished."""
         name, home = self.application, self.plan.rpartition("@")[2]
+        self._here.running.check_open(name)
         if known is not None and known.home not in (home, work.former):
             raise PlanError(led_elsewhere(name, self._here.name, known.home, home))
         if deployed is None and known is None and not work.begins:

@@ -77,7 +77,7 @@ class Applications:
 
     def get(self, application: str) -> Deployment:
         """The running form of an application."""
-        self._check_open(application)
+        self.check_open(application)
         if (found := self.deployed.get(application)) is not None:
             return found
         if application in self.lost:
@@ -99,7 +99,7 @@ class Applications:
             f"if you correct code that is in no bundle, with the platform; or remove it by `exop remove {application}`"
         )
 
-    def _check_open(self, application: str) -> None:
+    def check_open(self, application: str) -> None:
         """Raise `StillOpening` while the slets of an application are being opened."""
         if (deployment := self._manager.opening.get(application)) is not None:
             facts = deployment.opening_progress()
@@ -238,7 +238,7 @@ class Applications:
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
         """Stop an application, or forget one that is down; return whether all its threads have ended in time."""
-        self._check_open(application)
+        self.check_open(application)
         self.changes.shadows.stop(application)
         with self._turn:
             if application in self.lost and self.store is not None:

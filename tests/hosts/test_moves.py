@@ -237,6 +237,22 @@ def test_a_failure_in_the_cut_leaves_the_slet_where_it_was(side: str, monkeypatc
         whole([*there.seen])
 
 
+@pytest.mark.parametrize("host", ["h1", "h2"])
+def test_a_fragment_whose_slets_still_open_after_a_restart_is_not_changed(host: str):
+    """The move is refused until it runs, with the reason."""
+    with hosts("h1", "h2") as there:
+        begin(there, endless, summing)
+        there.move("h2", "a")
+        running = there.platforms[host]._applications
+        running._manager.opening[APP] = running.deployed.pop(APP)
+        with pytest.raises(PlanError, match="is still opening"):
+            there.move("h2", "b")
+        running.deployed[APP] = running._manager.opening.pop(APP)
+        there.move("h2", "b")
+        grows(there.seen)
+    whole(there.seen)
+
+
 @pytest.mark.parametrize(("owner", "name"), [(Change, "finish"), (FragmentChange, "_write"), (Changes, "close")])
 def test_what_fails_after_the_commit_is_logged_and_the_rest_is_done(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
