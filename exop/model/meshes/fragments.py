@@ -253,8 +253,7 @@ def _halves(placement: Placement, connector: Connector, epoch: int) -> tuple[Cha
     settings: dict[str, Any] = {"key": connector.key, "epoch": epoch, "mode": "async", "ack": ack, **given}
     after = {"after_checkpoint": True} if settings["ack"] == "stable" and placement.varies(connector) else {}
     # The consumers of a partitioned channel share its partitions at their host; a relay is in no group, and takes all.
-    kind = placement.kinds.get(channel.kind)
-    divided = None if kind is None else kind.partitions_of(channel)
+    divided = placement.kinds[channel.kind].partitions_of(channel) if channel.kind in placement.kinds else None
     shared = {} if divided is None else dict(zip(("by", "partitions"), divided, strict=True))
     sent = replace(placement.sent(connector) or PortType(), punctuation=placement.sends_punctuations(connector))
     carried = read_type(type_text(sent))  # a fragment is the same on all hosts, with or without the classes
