@@ -101,7 +101,7 @@ def test_a_later_change_without_which_an_earlier_one_cannot_be_taken_back(platfo
     """The error names it; once it is taken back, so is the earlier one."""
     mesh = platform.apply(platform.mesh("numbers").configure("numbers", step=2))
     platform.apply(mesh.rewire("numbers", out=ChannelSpec("buffer", "queue")).rewire("pass", item="buffer"))
-    with pytest.raises(PlanError, match="undo these first: `exop history numbers --reverse 3`; now, pass.item reads"):
+    with pytest.raises(PlanError, match="undo these first: `exop history numbers --reverse 3 --make`; now, pass.item"):
         platform.plan_reverse("numbers", 2)
     platform.plan_reverse("numbers", 3).apply()
     assert "step: 2 → 1" in str(platform.plan_reverse("numbers", 2))

@@ -297,7 +297,7 @@ class Management(Hosting, Generic[AnyPlan]):
             )
             raise PlanError(problem) from unknown
         except MeshError as problem:
-            first = ", then ".join(f"`exop history {application} --reverse {later}`" for later in sorted(notes)[::-1])
+            first = ", then ".join(f"`exop history {application} --reverse {one} --make`" for one in reversed(notes))
             why = f"the change {number} of {application} cannot be undone before later ones of the same nodes"
             raise (PlanError(f"{why}; undo these first: {first}; now, {problem}") if notes else problem) from None
 
