@@ -179,11 +179,11 @@ class Fragments:
         return self.running.get(application).mesh
 
     def led(self, application: str) -> dict[str, str]:
-        """Return the home of a fragment, if any; while the home is not connected, also the problem, and what helps."""
+        """Return the home of a fragment, if any; if it runs without a connection to it, also the problem and cure."""
         if (known := self.known.get(application)) is None:
             return {}
-        home, link = known.home, self.links().get(known.home)
-        if home == self.name or (link is not None and link.connected):
+        home, link, runs = known.home, self.links().get(known.home), self.running.deployed.get(application)
+        if home == self.name or (link is not None and link.connected) or (runs is not None and runs.finished.is_set()):
             return {"home": home}
         why = "this platform is not linked with it" if link is None else link.reason
         problem = (

@@ -68,7 +68,7 @@ def test_each_message_is_lost_once():
 
 
 def test_a_failure_on_another_host_is_raised_by_wait():
-    """The home names the node that is suspended on an item, and the application ends when it is repaired."""
+    """The home names the node that is suspended on an item; repaired, the application ends, without need of it."""
     with hosts("a", "b") as (a, b):
         app = Application("app")
         failing = app.on("b").add("fails", fails, item=app.add("numbers", numbers, upto=10))
@@ -83,6 +83,10 @@ def test_a_failure_on_another_host_is_raised_by_wait():
         assert a.wait("app", PATIENCE)
         assert b.wait("app", PATIENCE)
         assert SEEN["all"] == list(range(1, 11))
+        eventually(lambda: b.deployment("app").finished.is_set())
+        a.close()
+        assert b.remoting.peers["a"].wait_until(connected=False, timeout=PATIENCE)
+        assert "problem" not in b.status("app")
 
 
 def test_an_application_that_comes_to_its_end_before_a_change_is_begun_is_not_changed(monkeypatch):
@@ -100,7 +104,7 @@ def test_an_application_that_comes_to_its_end_before_a_change_is_begun_is_not_ch
 
         monkeypatch.setattr(Home, "lead", ends_before)
         monkeypatch.setattr(FragmentChange, "_prepare", lambda *given: begun.append(given))
-        with pytest.raises(PlanError, match="app has finished"):
+        with pytest.raises(PlanError, match="app has finished: .*`exop apply APP`"):
             a.apply(made.move("collect", to="a"))
         assert not begun
         assert a._hosts.homes["app"].hosts.keys() == {"a", "b"}

@@ -136,7 +136,7 @@ def check(
     changes = difference(None, mesh) if changes is None else changes
     nodes, new = _beside(mesh, changes), {node.name for node in changes.nodes}
     for node in nodes:
-        _check_ports(mesh, node, kinds, changes.removed)
+        _check_ports(mesh, node, kinds, changes)
     fresh = {channel.name for channel in changes.channels}
     for channel in changes.channels:
         entry(f"the channel {channel.name!r}: the platform", "kind", kinds, channel.kind)
@@ -371,7 +371,7 @@ def _drivers_of(mesh: Mesh, kinds: Mapping[str, type[KindLike]], name: str) -> s
     return drivers
 
 
-def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]], removed: Collection[Node]) -> None:
+def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]], changes: Difference) -> None:
     if isinstance(node.slet.factory, Absent):
         raise MeshError(f"{node.name} cannot run here: {node.slet.factory.refusal}")
     check_ports(node.name, node.slet, node.ports)
@@ -386,16 +386,14 @@ def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]], re
         kind = mesh.channels[to := node.ports[spec.name]].kind
         entered = kind in ENTERED or kind not in kinds or kinds[kind].entered  # an unknown kind is refused as such
         if not mesh.producers(to) and not entered:
-            raise MeshError(_unfed(mesh, node, spec, kinds, removed))
+            raise MeshError(_unfed(mesh, node, spec, kinds, changes))
 
 
-def _unfed(
-    mesh: Mesh, node: Node, port: PortSpec, kinds: Mapping[str, type[KindLike]], removed: Collection[Node]
-) -> str:
-    """Say that a port reads a channel into which no node pushes, or none but *removed* ones; and the cure."""
+def _unfed(mesh: Mesh, node: Node, port: PortSpec, kinds: Mapping[str, type[KindLike]], changes: Difference) -> str:
+    """Say that a port reads a channel into which no node pushes, or none any more after *changes*; and the cure."""
     place, to = f"{node.name}.{port.name}", node.ports[port.name]
     why = f"{place} reads the channel {to!r}, into which nothing is pushed"
-    if gone := [node for node in removed if to in node.outputs().values()]:
+    if gone := [node for node in changes.removed if to in node.outputs().values()]:
         specs = (spec for name in gone[0].inputs().values() if (spec := mesh.channels.get(name)) is not None)
         known = ((one.name, kinds.get(one.kind), mesh.pushed(one.name)) for one in specs)
         fit = [one for one, kind, pushed in known if kind and pushed and not join_mismatch(kind, pushed, port)]
@@ -404,8 +402,10 @@ def _unfed(
             f"{why} without {gone[0].name}: first connect the port to another channel, `exop rewire "
             f"{mesh.name}.{node.name} {port.name}={other}`, or remove {node.name}; then remove {gone[0].name}"
         )
+    now = {was: new.ports.get(port) for old, new in changes.changed for port, was in old.outputs().items()}.get(to)
+    first = f"connect it in the same change as well, {place}={now}; or " if now else ""
     return (
-        f"{why}: give it as an output, app.add(…, out={to}); of a running mesh in the same change, `exop rewire "
+        f"{why}: {first}give it as an output, app.add(…, out={to}); of a running mesh in the same change, `exop rewire "
         f"{mesh.name}.NODE OUT={to} {place}={to}`, or by a topology file, `exop apply FILE.toml`"
     )
 

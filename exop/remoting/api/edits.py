@@ -45,7 +45,7 @@ class Replace(Edit, frozen=True, tag="replace"):
         """The mesh with the successor."""
         spec = entry("the platform", "slet", known.slets, self.slet)
         _check_no_marks(self.settings)
-        with _listing_settings(spec):
+        with _listing(spec):
             return mesh.replace(self.node, spec, lose_state=self.lose_state, rebuild=self.rebuild, **self.settings)
 
 
@@ -64,7 +64,7 @@ class Configure(Edit, frozen=True, tag="configure"):
             complete = channel_settings(known.kinds[channel.kind], channel.with_settings(self.settings))
             given = {name: complete[name] for name in self.settings}
             return mesh.configure_channel(channel.name, when=self.when, close_windows=self.close_windows, **given)
-        with _listing_settings(mesh.node(self.node).slet):
+        with _listing(mesh.node(self.node).slet):
             return mesh.configure(self.node, when=self.when, close_windows=self.close_windows, **self.settings)
 
 
@@ -119,17 +119,15 @@ class Rewire(Edit, frozen=True, tag="rewire"):
             channel = to.partition(":")[0]
             # A new channel is defined once; other ports, earlier ones included, refer to it by name.
             asked.setdefault(node, {})[port] = fresh.get(channel, channel) or None
-        for node, ports in asked.items():
-            mesh = mesh.rewire(node, **ports)
+        with _listing(mesh.node(self.node).slet):
+            for node, ports in asked.items():
+                mesh = mesh.rewire(node, **ports)
         return mesh
 
     def _fresh(self, known: Catalog) -> dict[str, ChannelSpec]:
         """The new channels by name, with their settings converted."""
         found: dict[str, ChannelSpec] = {}
-        for to in self.ports.values():
-            name, colon, rest = to.partition(":")
-            if not colon:
-                continue
+        for name, _, rest in (to.partition(":") for to in self.ports.values() if ":" in to):
             kind, *words = rest.split(",")
             spec = converted(known.kinds, ChannelSpec(name, kind, parse(words)))
             if found.setdefault(name, spec) != spec:
@@ -149,7 +147,7 @@ class Add(Edit, frozen=True, tag="add"):
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with one more node; outputs that are not given get channels of their own."""
         spec = entry("the platform", "slet", known.slets, self.slet)
-        with _listing_settings(spec):
+        with _listing(spec):
             spec = spec.asked(self.node, self.given).connected(self.given)
             ports = {port: self.given[port] for port in spec.ports if self.given.get(port)}
             own = {name: text for name, text in self.given.items() if name not in spec.ports}
@@ -187,12 +185,14 @@ def _check_no_marks(settings: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _listing_settings(spec: SletSpec) -> Iterator[None]:
-    """Add a note with all settings and their types to an error about a setting."""
+def _listing(spec: SletSpec) -> Iterator[None]:
+    """Add a note to an error: about a setting, all settings and their types; about a channel, how to make a new one."""
     try:
         yield
     except (SettingError, UnknownName) as error:
         if "setting" in error.facts.get("kind", "setting"):
             settings = ", ".join(map(str, spec.settings.values()))
             error.add_note(f"the settings of {spec.identity}: {settings or 'it has none'}")
+        elif error.facts["kind"] == "channel":
+            error.add_note("in `exop rewire`, NAME:KIND (failed:queue) is a new channel; `exop add` makes its own")
         raise

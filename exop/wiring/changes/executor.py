@@ -326,7 +326,7 @@ def finished(application: str) -> PlanError:
     """Return the error for a change of an application that has finished."""
     return PlanError(
         f"{application} has finished: there is nothing to change any more; "
-        f"to run it again, apply a mesh that is newly built, or mesh.at(0)"
+        f"to run it again, `exop apply APP`, or apply a mesh that is newly built, or mesh.at(0)"
     )
 
 

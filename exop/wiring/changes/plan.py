@@ -41,7 +41,7 @@ STEPS: dict[Verb, str] = {
     "remove": "pause → drain → unbind → release → close",
     "replace": "open → pause → drain → memento → bind → release → close the old",
     "configure": "pause → configure → bind → release",
-    "arm": "pause → bind with a look at each item → release",
+    "arm": "pause → bind, with a look at each item as long as settings are pending → release",
     "suspend": "pause → hold items → release",
     "resume": "pause → let items in → release",
     "rewire": "pause → bind → release",

@@ -65,7 +65,9 @@ def test_configure_at_a_point_in_the_stream(line):
     assert "pending: label='C', limit=3 when item < 0" in answer_of("describe", "line.tag")
     for command in (["describe", "line"], ["ps"]):
         assert "line.tag: pending: label='C', limit=3 when item < 0" in answer_of(*command)
-    assert "no longer pending: label='C'" in answer_of("configure", "line.tag", "--cancel")
+    cancelled = answer_of("configure", "line.tag", "--cancel")
+    assert "no longer pending: label='C'" in cancelled
+    assert "with a look at each item as long as settings are pending" in cancelled
     assert "pending" not in facts("describe", "line.tag")
     answer_of("configure", "line.tag", "label=D", "--when", "item % 10 == 0")
     eventually(lambda: lines(line)[-1].startswith("D "))
@@ -96,8 +98,16 @@ def test_suspend_and_resume(line):
 
 
 def test_rewire_to_a_new_channel_and_back(line):
-    """PORT=CHANNEL:KIND makes a channel with its settings; one that nobody uses any more goes."""
+    """PORT=CHANNEL:KIND makes a channel with its settings; one that nobody uses any more goes.
+
+    A mistake names what else to connect, or how a new channel is made.
+    """
     answer_of("add", "line.more", "line:forgetful", "item=numbers")
+    answer_of("add", "line.reader", "stock:pass_on", "item=more")
+    alone = answer_of("rewire", "line.more", "out=spare:queue,capacity=7", code=2)
+    assert "connect it in the same change as well, reader.item=spare; or give" in alone
+    assert "NAME:KIND (failed:queue) is a new channel" in answer_of("rewire", "line.more", "out=spare", code=2)
+    answer_of("remove", "line.reader")
     text = answer_of("rewire", "line.more", "out=spare:queue,capacity=7")
     assert "add the channel spare (queue)" in text
     assert "remove the channel more" in text
