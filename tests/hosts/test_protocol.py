@@ -90,7 +90,7 @@ def test_the_deadline_names_those_who_are_late():
     home.begin("p", {"a": Fragment(), "b": Fragment()}, 0.0, prepare=9, hold=2)
     home.receive(Ready("p", "a", "prepare"), 8.0)
     *_, ended = home.timeout(9.0)
-    cure = "if it needs longer, give a longer timeout (`--timeout`)"
+    cure = "repeat it, with a longer timeout (`--timeout`) if the command has one"
     reasons = {"home": f"no answer to prepare from b within 9 s; {cure}"}
     assert ended == Ended("p", commit=False, reasons=reasons)
     home.begin("q", {"a": Fragment()}, 10.0, prepare=9, hold=2)

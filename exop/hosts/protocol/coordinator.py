@@ -132,7 +132,7 @@ class Coordinator:
             if now >= progress.deadline:
                 late = ", ".join(progress.missing())
                 limit = progress.prepare if progress.phase == "prepare" else progress.hold
-                cure = "if it needs longer, give a longer timeout (`--timeout`)"
+                cure = "repeat it, with a longer timeout (`--timeout`) if the command has one"
                 reason = f"no answer to {progress.phase} from {late} within {limit:g} s; {cure}"
                 actions += self._abort(progress, {self.name: reason})
             elif now >= progress.resend_at:
