@@ -171,7 +171,7 @@ class Operator:
 
     @property
     def missed(self) -> str:
-        """What a verdict says of the changes for which there was too little time; empty if there are none."""
+        """The part of the verdict about the changes for which there was too little time; empty if there are none."""
         late = sum(one.late for one in self.changes)
         slow = sum(one.slow and not one.late for one in self.changes)
         said = f", {late} of the changes came after the end of the traffic" if late else ""

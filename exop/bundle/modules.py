@@ -206,7 +206,7 @@ def unload(namespace: Namespace) -> None:
 
 @dataclass(frozen=True)
 class Code:
-    """What the manifest of a started bundle names: a plugin like any other, called as the bundle, `name@version`."""
+    """The plugin of a started bundle: the slets, channels and builders that its manifest names."""
 
     namespace: Namespace
     slets: tuple[Any, ...] = ()

@@ -269,6 +269,7 @@ def test_an_item_that_hangs_in_a_follower_while_it_takes_over_fails_that(upgradi
         platform.plan(platform.mesh("app").replace("b", plain)).apply(keep=60)
         grows(seen, 10)
         BACK.set()
+        grows(seen, 1)  # what the predecessor, which follows, gets from now on
         monkeypatch.setattr("exop.wiring.changes.plan.PATIENCE", SHORT)
         with pytest.raises(PlanError, match="b failed while catching up: it has not returned"):
             platform.rollback("app", "b")
