@@ -256,8 +256,8 @@ def test_a_restart_from_the_checkpoint_of_a_cut_has_the_items_of_a_queue_that_we
 
 def moved_while_events_arrive(monkeypatch: pytest.MonkeyPatch, arrived: Callable[[Inbox, Outbox, int], bool]) -> None:
     """A slet moves, and events arrive at its former host between the cuts of both hosts."""
-    look = Handing._look
-    with hosts("h1", "h2") as there:
+    look, tap = Handing._look, Tap()
+    with hosts("h1", "h2", slets=(tap.source(),)) as there:
 
         def looking(self: Handing) -> None:
             look(self)
@@ -265,17 +265,21 @@ def moved_while_events_arrive(monkeypatch: pytest.MonkeyPatch, arrived: Callable
                 halves = [one.deployment(APP).channels for one in there.platforms.values()]
                 inbox, outbox = halves[1]["as.from.h1"], halves[0]["as.to.h2"]
                 known = inbox._next
+                tap.let(5)
                 eventually(lambda: arrived(inbox, outbox, known + 5), "further events")
 
         monkeypatch.setattr(Handing, "_look", looking)
         app = Application(APP)
-        app.add("a", endless, out=(out := app.channel("as", connector={"ack": "received"})))
+        app.add("a", tap.source(), out=(out := app.channel("as", connector={"ack": "received"})))
         app.on("h2").add("sink", there.sink, x=out)
         there.home.apply(app.build())
-        grows(there.seen)
+        tap.let(STOP)
+        eventually(lambda: len(there.seen) == STOP, "all items")
         there.apply(lambda mesh: mesh.move("sink", to="h1"), timeout=PATIENCE)
-        grows(there.seen)
-        whole([*there.seen])
+        tap.let(STOP)
+        eventually(lambda: len(there.seen) == 2 * STOP + 5, "all items")
+        whole([*there.seen], 2 * STOP + 5)
+        tap.shut()
 
 
 def test_what_arrives_while_events_are_handed_over_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch):
