@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from exop import Application, Memento, Platform, Slet, hookimpl, input_port, slet
+from exop import Application, Memento, Platform, Punctuation, Slet, hookimpl, input_port, slet
 from exop.stock.sources import Position
 from tests.docs.snippets import ROOT, snippets
 
 NAME = "page"
 PACE = threading.Event()
+#: The numbers of items at the checkpoints that came to nothing.
+REFUSED = list[int]()
 SIZE = 2000
 
 
@@ -32,13 +34,15 @@ WriteLots = page_sink()
 
 
 @slet
-def numbers(position: Position) -> Iterator[int]:
-    """Emit 0, 1, 2, …, slowly enough that some checkpoints are tried meanwhile."""
+def numbers(position: Position) -> Iterator[int | Punctuation]:
+    """Emit 0, 1, 2, …; the second half when two checkpoints have come to nothing."""
     while position.number < SIZE:
+        if position.number == SIZE // 2 and len(REFUSED) < 2:
+            PACE.wait(0.001)
+            yield Punctuation(position.number)
+            continue
         position.number += 1
         yield position.number - 1
-        if position.number % 10 == 0:
-            PACE.wait(0.001)
 
 
 class Seen(Memento):
@@ -60,6 +64,7 @@ class Refuse(Slet):
     def sync(self) -> None:
         """Refuse to bring anything to the disk before the end; the first checkpoint is taken before anything moves."""
         if 0 < self.seen.items < SIZE:
+            REFUSED.append(self.seen.items)
             raise OSError("the disk is full")
 
 
