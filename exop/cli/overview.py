@@ -155,10 +155,9 @@ def overview(of_plugins: Mapping[str, str]) -> Iterator[str]:
             groups[GROUPS[command.group]][family] = families.pop(family)
     groups["Commands of plugins"] = dict(of_plugins)
     groups["Options of every command"] = {f"{name} {value}".rstrip(): text for name, (value, text) in COMMON.items()}
+    completion = "Let your shell complete commands, options and names (a script in your home)."
     groups["Without a command"] = {"--help, -h": "Show this overview.", "--version": "Show the version."}
-    groups["Without a command"]["--install-completion"] = (
-        "Let your shell complete commands, options and names (a script in your home)."
-    )
+    groups["Without a command"]["--install-completion"] = completion
     yield "Usage: exop COMMAND [OPTIONS]\n"
     yield textwrap.fill(HELP, width)
     for title, lines in groups.items():

@@ -57,9 +57,8 @@ def exit_code(error: BaseException) -> int:
     """Whether *error* is the user's mistake (2) or a failure (1)."""
     if isinstance(error, ComponentFailed):
         cause = error.__cause__
-        if _in_environment(cause) or (error.facts.get("phase") == "opening" and issubclass(type(cause), ExopError)):
-            return MISTAKE
-        return FAILED
+        refused = error.facts.get("phase") == "opening" and issubclass(type(cause), ExopError)
+        return MISTAKE if refused or _in_environment(cause) else FAILED
     if isinstance(error, ExopError):
         return FAILED if isinstance(error, _FAILURES) else MISTAKE
     return MISTAKE if _in_environment(error) else FAILED

@@ -30,21 +30,17 @@ def held_nodes(status: Facts) -> str:
     return "".join(f"; {how}: {', '.join(names)}" for how, names in held.items() if names)
 
 
-def waiting_lines(status: Facts) -> Iterator[str]:
-    """Yield a line for each node of an application that waits for a channel, with the channel and its producers."""
-    for name, node in status["nodes"].items():
-        for channel, producers in node.get("waits_for", {}).items():
-            yield f"{status['name']}.{name} waits for {channel} ({', '.join(producers)})"
-
-
 def problem_lines(status: Facts, without: Collection[str] = ()) -> Iterator[str]:
     """Yield the lines on the problems of an application on all its hosts, except those of other hosts *without*."""
     parts = [one for host, one in status.get("hosts", {}).items() if "nodes" in one and host not in without]
-    yield from dict.fromkeys(line for one in (status, *parts) for line in (*waiting_lines(one), *attention_lines(one)))
+    yield from dict.fromkeys(line for one in (status, *parts) for line in attention_lines(one))
 
 
 def attention_lines(status: Facts, *, brief: bool = False) -> Iterator[str]:
-    """Yield the lines on the problems of an application; the *brief* ones are without tracebacks."""
+    """Yield the lines on the problems of an application; the *brief* ones are without tracebacks, and without waits."""
+    for name, node in () if brief else status["nodes"].items():
+        for channel, producers in node.get("waits_for", {}).items():
+            yield f"{status['name']}.{name} waits for {channel} ({', '.join(producers)})"
     for node, waited in status.get("opening", {}).get("waiting", {}).items():
         yield f"{status['name']}.{node}: has been opening for {seconds(waited)}"
     for name, facts in (*status["nodes"].items(), *status["channels"].items()):

@@ -40,9 +40,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str =
 
 def number(value: float) -> str:
     """Format a count: with grouped digits, below 100 with three significant digits."""
-    if isinstance(value, float) and value < 100:
-        return f"{value:.3g}" if value else "0"
-    return f"{value:,.0f}"
+    return f"{value:.3g}" if isinstance(value, float) and value < 100 else f"{value:,.0f}"
 
 
 def seconds(value: float) -> str:

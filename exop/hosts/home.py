@@ -224,9 +224,7 @@ class Home:
             now = found.mesh if found.hosts and not found.finished else plan.before
             if now.revision != plan.before.revision:
                 raise StaleMesh(application=name, revision=plan.before.revision, current=now.revision)
-            if now.nodes and not plan:
-                return now
-            return self._make(found, plan)
+            return now if now.nodes and not plan else self._make(found, plan)
 
     def accept_loss(self, application: str, outbox: str = "") -> list[str]:
         """Let what hosts have lost begin anew, and connectors without their state go on, as `Platform.accept_loss`."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -34,7 +35,6 @@ _LENGTH: Final = 2000
 CALLER: Final[ContextVar[str]] = ContextVar("CALLER", default="")
 #: The entry of the current operation; operations that it calls add facts to this entry.
 _ENTRY: Final[ContextVar[dict[str, Any] | None]] = ContextVar("_ENTRY", default=None)
-_PARTS: Final = ("channels", "nodes")
 #: The entries that the call of a peer has recorded; a task that the call has begun adds to them.
 _RECORDED: Final[ContextVar[list[str] | None]] = ContextVar("_RECORDED", default=None)
 
@@ -95,7 +95,7 @@ class History:
 
             keeps = before.durable == after.durable
             undo = {} if keeps else {"application/": section_text(before, "application", "")}
-            for kind in _PARTS:
+            for kind in ("channels", "nodes"):
                 old, new = getattr(before, kind), getattr(after, kind)
                 for name in (*touched(old, new), *missing(old, new)):
                     undo[f"{kind}/{name}"] = section_text(before, kind, name) if name in old else ""
@@ -118,13 +118,11 @@ class History:
         are counted in the history of the platform.
         """
         caller, name = _caller(), application if application in self._known else PLATFORM
-        peer = calling_platform() or None
-        new: dict[str, Any] = {"application": name, "what": operation, "outcome": outcome, "peer": peer, "count": 0}
+        facts = {"what": operation, "outcome": outcome, "peer": calling_platform() or None}
+        new: dict[str, Any] = {"application": name, **facts, "count": 0}
         with self._counting, self._problems_logged(name):
-            same = ("what", "outcome", "peer")
-            rows = (row for row in self._rows(name).items() if "count" in row[1])
-            found = (row for row in rows if all(row[1].get(fact) == new[fact] for fact in same))
-            number, entry = next(found, (None, new))
+            same = (row for row in self._rows(name).items() if "count" in row[1] and facts.items() <= row[1].items())
+            number, entry = next(same, (None, new))
             entry |= {**caller, "reason": reason[:_LENGTH], "count": entry["count"] + times}
             self._put(entry, number)
 
@@ -155,10 +153,11 @@ class History:
         """Return the entries of an application, the oldest first, each with its `number` and without `undo`."""
         return shown(self._rows(application), self._process)
 
-    def reverse(self, mesh: Mesh, number: int) -> tuple[str, dict[int, str]]:
+    def reverse(self, mesh: Mesh, number: int, first: Collection[int] = ()) -> tuple[str, list[str]]:
         """Return the topology of *mesh* with the nodes and channels of a change as they were before this change.
 
-        The second result: notes, by number, on later changes of the same nodes and channels, which are undone as well.
+        The later changes *first* are undone before it. The second result: notes on later changes of the same nodes and
+        channels, which are undone as well.
 
         Raises:
             PlanError: the entry does not exist or has changed no mesh, or the platform has no state directory.
@@ -178,12 +177,33 @@ class History:
                 why = f"({entry['what']}) has not changed a running mesh, so there is nothing to take back"
             raise PlanError(f"the entry {number} of {mesh.name} {why}; see `exop history {mesh.name}`")
         texts = {f"{kind}/{name}": section_text(mesh, kind, name) for kind, name in sections(mesh)}
-        notes = {}
-        for later, row in rows.items():
-            if later > number and (again := [part for part in row.get("undo") or () if part in entry["undo"]]):
-                names = ", ".join(part.partition("/")[2] or "the application" for part in again)
-                notes[later] = f"the later change {later} of {names} is undone as well"
+        notes = list[str]()
+        for later in sorted((one for one in rows if one > number), reverse=True):
+            past = rows[later].get("undo") or {}
+            texts |= past if later in first else {}
+            again = [part.partition("/")[2] or "the application" for part in past if part in entry["undo"]]
+            notes += [f"the later change {later} of {', '.join(again)} is undone as well"] if again else []
         return "\n".join(text for text in (texts | entry["undo"]).values() if text), notes
+
+    def obstacles(self, mesh: Mesh, number: int, slets: Container[str], fits: Callable[[list[int]], bool]) -> list[int]:
+        """Return the later changes without whose reversal change *number* cannot be undone, the latest first.
+
+        The result is empty if none helps. *fits* tells whether the mesh is valid when the given changes are undone
+        first. Changes that would bring back other slets than *slets* are left out.
+        """
+        found, left = list[int](), list[int]()
+        for later, row in self._rows(mesh.name).items():
+            nodes = [text for part, text in (row.get("undo") or {}).items() if part.startswith("nodes/") and text]
+            if later > number and all(text.partition('slet = "')[2].partition('"')[0] in slets for text in nodes):
+                left.insert(0, later)
+        while not fits(found):  # undoing ever more of the latest changes, one makes it valid, which is found by halving
+            last = bisect_left(range(len(left)), True, key=lambda at: fits([*found, *left[: at + 1]]))
+            if last == len(left):
+                return []
+            found, left = [left[last], *found], left[:last]
+        for one in [*found]:
+            found = rest if fits(rest := [other for other in found if other != one]) else found
+        return sorted(found, reverse=True)
 
     def _keep(self, entry: dict[str, Any], number: int | None = None) -> None:
         name = entry["application"]

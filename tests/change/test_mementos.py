@@ -109,7 +109,8 @@ def test_a_restoration_is_planned_and_can_be_stale(platform):
         str(plan)
     )
     assert "the given memento of b lacks all changes of its state since it was taken" in plan.notes
-    (note,) = platform.plan(mesh.restore("a", Position(number=3))).notes
+    assert "no history keeps the replaced state of b: `exop memento export` does, if it is given before" in plan.notes
+    note, _ = platform.plan(mesh.restore("a", Position(number=3))).notes
     assert note == "a goes on at the given position: the items in between come again, or are left out"
     platform.restore("app", "b", Sum(count=5))
     with pytest.raises(StaleMesh):

@@ -97,14 +97,27 @@ def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: p
     assert "platform.sqlite could not be read" in capsys.readouterr().err
 
 
-def test_a_later_change_without_which_an_earlier_one_cannot_be_taken_back(platform: Platform) -> None:
-    """The error names it; once it is taken back, so is the earlier one."""
+def test_only_later_changes_that_stand_in_the_way_are_to_be_undone_first(platform: Platform) -> None:
+    """One that has connected other nodes, also if it has touched none of the same; then the earlier one is undone."""
     mesh = platform.apply(platform.mesh("numbers").configure("numbers", step=2))
-    platform.apply(mesh.rewire("numbers", out=ChannelSpec("buffer", "queue")).rewire("pass", item="buffer"))
-    with pytest.raises(PlanError, match="undo these first: `exop history numbers --reverse 3 --make`; now, pass.item"):
-        platform.plan_reverse("numbers", 2)
-    platform.plan_reverse("numbers", 3).apply()
+    mesh = platform.apply(mesh.rewire("numbers", out=ChannelSpec("buffer", "queue")).rewire("pass", item="buffer"))
+    mesh = platform.apply(mesh.configure("numbers", to=10**9))
+    mesh = platform.apply(mesh.add_slet("more", mesh.node("pass").slet, {"item": "pass"}, {}))
+    mesh = platform.apply(mesh.add_slet("last", mesh.node("pass").slet, {"item": "more"}, {}))
+    platform.apply(mesh.configure("numbers", step=3))
+    for number, first in ((2, 3), (5, 6)):
+        with pytest.raises(PlanError, match=f"undo these first: `exop history numbers --reverse {first} --make`; now,"):
+            platform.plan_reverse("numbers", number)
+        platform.plan_reverse("numbers", first).apply()
+        assert platform.plan_reverse("numbers", number)
     assert "step: 2 → 1" in str(platform.plan_reverse("numbers", 2))
+
+
+def test_a_state_is_not_taken_back(platform: Platform) -> None:
+    """The error names the command that restores one."""
+    platform.restore("numbers", "numbers", platform.memento("numbers", "numbers"))
+    with pytest.raises(PlanError, match="a state only, which is not kept: `exop memento import numbers.NODE FILE`"):
+        platform.plan_reverse("numbers", 2)
 
 
 def test_deployments_that_fail_and_applications_that_are_gone(platform: Platform, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def mypy(folder: Path, *names: str) -> list[str]:
     """What mypy --strict says of a user's files, in a folder without any configuration of ours."""
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary", "--hide-error-context"]
     command += [
+        "--explicit-package-bases",  # a bundle is a package without an `__init__.py`
         "--disable-error-code",
         "import-untyped",
         "--no-color-output",

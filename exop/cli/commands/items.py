@@ -105,7 +105,7 @@ def memento_import(node: Node, file: Path | None = None, /, *, request: Request 
     """Make a running node continue from the state in a file that was exported, and may have been edited.
 
     The command checks the values against the fields of the memento, shows the plan, and makes the change as a whole or
-    not at all. If the node is suspended on an item, it retries the item.
+    not at all. If the node is suspended on an item, it retries the item. The former state is not kept: export it first.
 
     Example: `exop memento import app.average state.json --dry-run`
 

@@ -172,7 +172,7 @@ def history(app: Runs = "", /, *, reverse: int | None = None, make: bool = False
     Args:
         app: The name of the application; by default, list the operations on the platform: those on its bundles, and
             the calls of other platforms that concern no application, including refused ones.
-        reverse: Show the plan that undoes the change with this number, on a platform with a state directory.
+        reverse: Show the plan that undoes the change with this number, but restores no state; needs a state directory.
         make: With --reverse: make the change as well.
     """
     if reverse is not None:
@@ -208,15 +208,9 @@ def _entry(one: dict[str, Any]) -> tuple[object, ...]:
     outcome = [*steps, *([one["how"]] if "how" in one else ()), one["outcome"].split("\n")[0]]
     if "count" in one:
         outcome = [f"{one['outcome']} {one['count']}×" + (f": {one['reason']}" if one["reason"] else "")]
-    return (
-        one["number"],
-        one["at"],
-        one["who"],
-        operation,
-        f"{one['from']} → {one['to']}" if "to" in one else one.get("revision", "-"),
-        pause(one["paused_ms"]) if "paused_ms" in one else "-",
-        "; ".join(outcome),
-    )
+    revision = f"{one['from']} → {one['to']}" if "to" in one else one.get("revision", "-")
+    paused = pause(one["paused_ms"]) if "paused_ms" in one else "-"
+    return one["number"], one["at"], one["who"], operation, revision, paused, "; ".join(outcome)
 
 
 def _platform_lines(platforms: list[dict[str, Any]]) -> Iterator[str]:
@@ -275,9 +269,7 @@ def slet_facts(spec: Any) -> dict[str, Any]:
 def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
     """Describe the guarantee for items for which the slet raises."""
     text = f"nothing of an item leaves before the slet has returned; if it raises, {POLICIES[policy]}"
-    if not state or policy not in ("suspend", "retry"):
-        return text
-    return f"{text}; {ATOMIC if atomic else NOT_ATOMIC}"
+    return f"{text}; {ATOMIC if atomic else NOT_ATOMIC}" if state and policy in ("suspend", "retry") else text
 
 
 def builder_facts(name: str, builder: Any) -> dict[str, Any]:

@@ -231,12 +231,10 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
     yield "busy_seconds_total", "counter", busy, here, facts["busy_s"]
     yield "dead_letters", "gauge", "Items set aside that can be tried again.", here, letters["count"]
     yield "dead_letters_dropped_total", "counter", "Dead letters beyond their bound.", here, letters["dropped"]
-    for family, key, words in (
-        ("service_seconds", "service_ms", "Seconds for an item; measured by samples."),
-        ("latency_seconds", "latency_ms", "Seconds from the source to the node; measured by samples."),
-    ):
-        for name, value in facts[key].items():
-            yield family, "summary", words, here | {"quantile": f"{int(name[1:]) / 100:g}"}, value / 1e3
+    for kind, what in (("service", "for an item"), ("latency", "from the source to the node")):
+        words = f"Seconds {what}; measured by samples."
+        for name, value in facts[f"{kind}_ms"].items():
+            yield f"{kind}_seconds", "summary", words, here | {"quantile": f"{int(name[1:]) / 100:g}"}, value / 1e3
     for name, value in facts.get("own", {}).items():
         if is_number(value):
             yield "own", "gauge", "A figure that the slet reports of itself.", here | {"figure": name}, value

@@ -102,10 +102,8 @@ class Supervisor:
 
     def look(self, status: str, *, healthy: bool) -> None:
         """Report a new status; notify the watchdog when due, but only while the platform is *healthy*."""
-        now, lines = time.monotonic(), []
-        if status != self._status:
-            self._status = status
-            lines.append(f"STATUS={status}")
+        now, lines = time.monotonic(), [f"STATUS={status}"] if status != self._status else []
+        self._status = status
         if healthy and now - self._fed >= self._every:
             self._fed = now
             lines.append("WATCHDOG=1")
@@ -146,9 +144,8 @@ class Keeper:
             return
         for folder in list(folders):
             self.platform.load(folder)
-        state = str(self.platform.state) if self.platform.state else None
+        name, state = self.platform.name, str(self.platform.state) if self.platform.state else None
         at = {"address": self.platform.address} if self.platform.address else {}
-        name = self.platform.name
         self._log.info("the platform waits for applications", name=name, pid=os.getpid(), state=state, **at)
         for name, problem in self.platform.failed_to_restart.items():
             self._log.error("not started again", application=name, error=str(problem))

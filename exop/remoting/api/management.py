@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
-from exop.errors import MeshError, PlanError, UnknownName
+from exop.errors import ExopError, MeshError, PlanError
 from exop.model.filter import as_filter
 from exop.model.meshes.checks import with_full_paths
 from exop.model.meshes.mesh import Mesh
@@ -282,24 +282,38 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             PlanError: the history has no entry *number*, its entry has changed no mesh, or there is no state directory.
         """
-        toml, notes = self._applications.history.reverse(self.mesh(application), number)
+        history, mesh = self._applications.history, self.mesh(application)
+        toml, notes = history.reverse(mesh, number)
         try:
-            return cast("AnyPlan", cast("Plan", self.plan_topology(toml)).noting([*notes.values()]))
-        except UnknownName as unknown:
-            bundle = str(unknown.facts["name"]).rpartition(":")[0]
-            if unknown.facts["kind"] != "slet" or "@" not in bundle:
-                raise
-            here = bundle in {one["bundle"] for one in self.list_bundles()}
-            cure = f"`exop bundle start {bundle}`" if here else "`exop bundle install FILE --start`"
-            problem = (
-                f"the entry {number} of {application} takes {unknown.facts['name']} back, which a later change has "
-                f"replaced, and {bundle} is not started: {cure} starts it beside the new version; then repeat this"
-            )
-            raise PlanError(problem) from unknown
+            plan = cast("Plan", self.plan_topology(toml)).noting(notes)
         except MeshError as problem:
-            first = ", then ".join(f"`exop history {application} --reverse {one} --make`" for one in reversed(notes))
-            why = f"the change {number} of {application} cannot be undone before later ones of the same nodes"
-            raise (PlanError(f"{why}; undo these first: {first}; now, {problem}") if notes else problem) from None
+            name = str(problem.facts.get("name", ""))
+            bundle = name.rpartition(":")[0]
+            if problem.facts.get("kind") == "slet" and "@" in bundle:
+                here = bundle in {one["bundle"] for one in self.list_bundles()}
+                cure = f"`exop bundle start {bundle}`" if here else "`exop bundle install FILE --start`"
+                raise PlanError(
+                    f"the entry {number} of {application} takes {name} back, which a later change has replaced, and "
+                    f"{bundle} is not started: {cure} starts it beside the new version; then repeat this"
+                ) from problem
+
+            def fits(first: list[int]) -> bool:
+                try:
+                    self.plan_topology(history.reverse(mesh, number, first)[0])
+                except ExopError as found:  # that of a plan is of a valid mesh
+                    return not isinstance(found, MeshError)
+                return True
+
+            slets = {*self.catalog.slets, *(node.slet.identity for node in mesh.nodes.values())}
+            if not (first := history.obstacles(mesh, number, slets, fits)):
+                raise
+            commands = ", then ".join(f"`exop history {application} --reverse {one} --make`" for one in first)
+            why = f"the change {number} of {application} cannot be undone before later ones that build on it"
+            raise PlanError(f"{why}; undo these first: {commands}; now, {problem}") from None
+        if not (plan or notes):
+            cure = f"`exop memento import {application}.NODE FILE` restores one that was exported before"
+            raise PlanError(f"the entry {number} of {application} has replaced a state only, which is not kept: {cure}")
+        return cast("AnyPlan", plan)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply(

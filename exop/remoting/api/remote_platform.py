@@ -52,10 +52,9 @@ class RemotePlan:
         return self.planned.text
 
     def __repr__(self) -> str:
-        planned = self.planned
-        steps = ", ".join(f"{step.verb} {step.node}" for step in planned.steps)
+        steps = ", ".join(f"{step.verb} {step.node}" for step in self.steps)
         none = "no node changes" if self else "nothing to do"
-        return f"<RemotePlan {planned.application} rev {planned.revision}: {steps or none}>"
+        return f"<RemotePlan {self.planned.application} rev {self.planned.revision}: {steps or none}>"
 
     def _repr_html_(self) -> str:
         changed = {step.node for step in self.planned.steps}

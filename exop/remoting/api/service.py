@@ -85,8 +85,7 @@ class Tasks(Numbered[Future[Any]]):
         """Begin *work* in a thread of its own; return its number."""
         future: Future[Any] = Future()
         with self.lock:
-            running = sum(not one.done() for one in self.values())
-            if running >= RUNNING:
+            if (running := sum(not one.done() for one in self.values())) >= RUNNING:
                 raise PlatformBusy(operation="task", problem=f"{running} others are under way")
             number = self.put(future)
 

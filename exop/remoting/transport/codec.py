@@ -140,9 +140,7 @@ def page(items: Iterable[T], request: PageRequest, key: Callable[[T], str]) -> P
     """
     following = (item for item in items if key(item) > request.after)
     found = heapq.nsmallest(request.limit + 1, following, key=key)
-    if len(found) <= request.limit:
-        return Page(found)
-    return Page(found[:-1], key(found[-2]))
+    return Page(found) if len(found) <= request.limit else Page(found[:-1], key(found[-2]))
 
 
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:

@@ -456,6 +456,8 @@ def _of_successor(step: Step, node: Node, last: Opened | None, *, late: bool) ->
         yield f"the given memento of {node.name} lacks all changes of its state since it was taken"
     elif node.memento is not None:
         yield f"{node.name} goes on at the given position: the items in between come again, or are left out"
+    if node.memento is not None and step.before is not None:
+        yield f"no history keeps the replaced state of {node.name}: `exop memento export` does, if it is given before"
     if late:
         took = "" if last is None else f" ({last.seconds:.2g} s the last time)"
         yield f"{node.name} opens when the old slet is closed, as only one can be open: the stream pauses for it{took}"
