@@ -166,10 +166,18 @@ class Planned(msgspec.Struct, frozen=True):
         """The form of a plan that is sent to the client; the platform keeps the plan under *number*."""
         notes = list(plan.notes)  # first: they try the hand-over of states, which fills `took`
         steps = [PlannedStep.of(step, plan.took.get(step.node)) for step in plan.steps]
-        added = [f"{one.name} ({one.kind})" for one in plan.changes.channels_added]
-        removed = [one.name for one in plan.changes.channels_removed]
-        name, revision, proven = plan.after.name, plan.before.revision, plan.shadow is not None
-        return Planned(number, name, revision, bool(plan), steps, added, removed, notes, str(plan), proven)
+        return Planned(
+            plan=number,
+            application=plan.after.name,
+            revision=plan.before.revision,
+            anything=bool(plan),
+            steps=steps,
+            channels_added=[f"{one.name} ({one.kind})" for one in plan.changes.channels_added],
+            channels_removed=[one.name for one in plan.changes.channels_removed],
+            notes=notes,
+            text=str(plan),
+            proven=plan.shadow is not None,
+        )
 
 
 class Changed(msgspec.Struct, frozen=True):
