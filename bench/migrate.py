@@ -42,7 +42,7 @@ class Hosts:
             running.callback(ours.send, None)
             self.orders[name] = ours
             ours.recv()
-            if not self.a.remoting.awaited(name).wait_until(connected=True, timeout=PATIENCE):
+            if not self.a.remoting.wires[name].wait_until(connected=True, timeout=PATIENCE):
                 raise RuntimeError(f"{name} is not linked")
 
     def ask(self, name: str) -> tuple[list[float], int]:

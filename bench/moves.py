@@ -124,7 +124,7 @@ def started(running: ExitStack, *, processes: bool) -> Platform:
         running.callback(process.join, PATIENCE)
         running.callback(ours.send, None)
         addresses[name] = ours.recv()
-        if not home.remoting.awaited(name).wait_until(connected=True, timeout=PATIENCE):
+        if not home.remoting.wires[name].wait_until(connected=True, timeout=PATIENCE):
             raise RuntimeError(f"{name} is not linked")
     return home
 

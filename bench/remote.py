@@ -73,7 +73,7 @@ class Hosts:
         self._process = spawn.Process(target=serve, args=(theirs, options), daemon=True)
         self._process.start()
         METER.other = self._orders.recv()
-        self.link = self.a.remoting.awaited("b")
+        self.link = self.a.remoting.wires["b"]
         if not self.link.wait_until(connected=True, timeout=PATIENCE):
             raise RuntimeError(f"the platforms are not linked: {self.link.reason}")
         self._listener = socket.create_server(("127.0.0.1", 0))

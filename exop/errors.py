@@ -87,8 +87,9 @@ class UnknownName(MeshError):
         offered = self.facts["kind"] in ("slet", "kind")
         if offered and f"exop-{plugin}" in _PLUGINS and not any(name.startswith(plugin) for name in known):
             return f"{message}; run {install_command(f'exop-{plugin}')}"
-        if self.facts["kind"] == "peer" and not known:
-            return f"{message}; `exop connect URI` links it with one"
+        if self.facts["kind"] == "peer":
+            how = "`exop connect URI` links it with one, `exop serve` by --peer NAME=URI, or by --listen if that dials"
+            return f"{message}; {how}" + (f"; known: {', '.join(known)}" if known else "")
         return f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
 
 

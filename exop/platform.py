@@ -125,7 +125,7 @@ class Platform(Management[Plan]):
 
             self._applications.keep_in(Store(self.state))
         shorten_switch_interval()
-        self._remoting = None
+        self._remoting, self.components.wires = None, {}
         self._running, self._starter, self._pid = True, threading.get_ident(), os.getpid()
         try:
             for interface, service in (("ComponentManager", self.components), ("WiringController", self.wiring)):

@@ -334,7 +334,8 @@ class Federation:
         if isinstance(message, messages.Report) and not (message.gone or leads_it):
             raise HomeLost(home=self.name, application=application, host=peer)
         if not leads and isinstance(message, (messages.Propose, messages.Proceed, messages.Finish, messages.Remove)):
-            raise PeerRefused(address=self.name, problem=f"{name} on {application} needs the role operate")
+            problem = f"a change of {application} needs the role operate: [peers.{peer}] of its policy gives it"
+            raise PeerRefused(address=self.name, problem=problem)
         if not leads and known is None and found is None:
             raise PeerRefused(address=self.name, problem=f"{name} on {application}, which does not run here")
         names = {message.sender}

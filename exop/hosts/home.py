@@ -253,8 +253,7 @@ class Home:
                     time.sleep(0.05)
                 accepted += [one.outbox] if gone else []
             if not lost and not accepted:
-                problem = f"no host and no connector of {application} has lost anything: there is nothing to accept"
-                raise PlanError(problem)
+                raise PlanError(f"no host, no connector of {application} has lost anything: there is nothing to accept")
         return lost + accepted
 
     def _lost(self, host: str, application: str, *, runs: bool = True) -> str:
@@ -303,7 +302,7 @@ class Home:
             except ExopError as problem:
                 if found.finished:
                     answers[host] = no_status(application) | {"state": "finished"}
-                elif isinstance(problem, UnknownName):
+                elif isinstance(problem, UnknownName) and problem.facts.get("kind") != "peer":
                     answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
                 else:
                     answers[host] = {"state": "unreachable", "problem": str(problem)}

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from exop.errors import BundleInUse, ExopError, PeerUnreachable, PlanError, UnknownName
+from exop.errors import BundleInUse, ExopError, PeerRefused, PeerUnreachable, PlanError, UnknownName
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.spec import Absent
@@ -104,13 +104,15 @@ class Supply:
     def _unknown(self, host: str, slets: set[str]) -> set[str]:
         """Return the slets that a host does not know, or knows from other files of the same version of a bundle.
 
-        None if it cannot be asked, and so cannot prepare the change.
+        None if it cannot be asked, and so cannot prepare the change. Raise `PlanError` if it refuses this platform.
         """
         try:
             there = {one["slet"] for one in self.links()[host].call("slet_summaries")}
             rows = self.links()[host].call("list_bundles") if any("@" in slet for slet in slets) else ()
         except PeerUnreachable:
             return set()
+        except PeerRefused as error:
+            raise PlanError(f"{self.name} needs the role operate on {host}: {error.facts.get('cure', error)}") from None
         digests = {one["bundle"]: one.get("digest") for one in rows}
         bundles = {slet.rpartition(":")[0] for slet in slets} & digests.keys()
         others = {name for name in bundles if digests[name] not in (None, self.digest(name))}

@@ -100,9 +100,9 @@ class Identity:
 
     def objection(self, peer: PeerCertificate) -> str:
         """Return why an open connection of a peer must end, because its certificate is revoked or has expired."""
-        if peer.serial in self.files().revoked:
-            return f"the certificate {peer.serial:x} of {peer.name} is revoked"
-        return f"the certificate of {peer.name} has expired" if peer.expires < self._clock() else ""
+        reason = "REVOKED" if peer.serial in self.files().revoked else "EXPIRED" if peer.expires < self._clock() else ""
+        whose = f"the certificate {peer.serial:x} of {peer.name}"
+        return _REASONS[f"CERTIFICATE_{reason}"].format(whose=whose, name=peer.name) if reason else ""
 
     def files(self) -> Files:
         """Return the content of the folder, read again if it has changed: ask for it per connection."""
@@ -153,8 +153,9 @@ class Identity:
         if [path.name for path in keys] == [CA_KEY]:
             raise problem_at(self.folder, "it is an authority, which belongs on no host", "give its folder NAME")
         if len(keys) != 1:
-            cure = "give the folder that `exop certs issue NAME` has made"
-            raise problem_at(self.folder, f"it contains {len(keys)} keys instead of one", cure)
+            found = f"it contains {len(keys)} keys instead of one" if self.folder.is_dir() else "no such folder"
+            cure = "give the folder that `exop certs issue NAME` has made in that of the authority, or a copy of it"
+            raise problem_at(self.folder, found, cure)
         if keys[0].stat().st_mode & 0o077:
             raise problem_at(keys[0], "other users can read it", f"chmod 600 {keys[0]}")
         return keys[0]

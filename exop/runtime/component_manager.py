@@ -16,7 +16,7 @@ from exop.model import properties as names
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.slets.ports import PortSpec
 from exop.registry import Registration, ServiceRegistry
-from exop.runtime.channels.base import Channel, channel_settings, no_peer
+from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.channels.wire import Wires
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -58,7 +58,7 @@ class ComponentManager:
         self.engines: EngineFolders | None = None
         self.home: Path | None = None
         self.wires: Wires = {}
-        self.call_peer: Callable[..., Any] = no_peer
+        self.call_peer: Callable[..., Any] = lambda peer, *_, **__: entry(f"the platform {host!r}", "peer", {}, peer)
 
     def create(
         self,

@@ -15,6 +15,7 @@ from exop.errors import CheckpointError, ExopError, PlanError, StateError, Still
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.diff import difference
+from exop.model.meshes.fragments import REMOTE
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import HERE
 from exop.model.slets.handover import tried
@@ -411,8 +412,13 @@ class Applications:
             self._manager.destroy_channel(deployment.name, channel)
 
     def check_hosts(self, placed: Iterable[Node | ChannelSpec], peers: Collection[str] = ()) -> None:
-        """Raise `PlanError` if a node or channel is placed on a host that is neither this platform nor a peer."""
+        """Raise `PlanError` for a host that is neither this platform nor a peer, `UnknownName` for such a connector."""
         for one in placed:
+            kind = getattr(one, "kind", "")  # of a channel
+            peer = one.settings.get("peer") if kind in REMOTE and one.host in (None, self._host, HERE) else None
+            if peer and peer not in self._manager.wires:
+                place = f"the channel {one.name!r} ({kind}): the platform {self._host!r}"
+                raise UnknownName(place=place, kind="peer", name=peer, known=self._manager.wires)
             if one.host not in (None, self._host, HERE, *peers):
                 known = f"its peers: {', '.join(sorted(peers))}" if peers else "it has no peers"
                 raise PlanError(

@@ -114,7 +114,7 @@ def test_the_plan_of_a_drain(pair):
     said = answer_of("drain", "b", "--to", "a", "--on", pair.b, code=1)
     assert said.startswith("exop: numbers spans several hosts")
     assert said.endswith("give the command to the home, --on a\n")
-    assert "'a' without it" in answer_of("disconnect", "b", "--on", pair.a, code=2)
+    assert "start 'a' again without --peer b=" in answer_of("disconnect", "b", "--on", pair.a, code=2)
 
 
 def test_a_folder_of_the_name_of_a_platform(pair, tmp_path, monkeypatch):

@@ -128,7 +128,7 @@ def cabled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[Platform], di
                 cables[other.name + name] = cable = Cable(str(other.address))
                 stack.callback(cable.close)
                 one.remoting.connect(cable.uri)
-                assert other.remoting.awaited(name).wait_until(connected=True, timeout=PATIENCE)
+                assert other.remoting.wires[name].wait_until(connected=True, timeout=PATIENCE)
             found.append(one)
         yield found, cables
 

@@ -129,7 +129,8 @@ def test_a_revoked_certificate_is_refused_without_a_restart(authority):
     assert told == "its certificate is revoked; issue a new one: `exop certs issue edge`"
     told = explain(made.client_error, edge)
     assert told.startswith("for the other side, the certificate of edge is revoked; issue")
-    assert home.objection(peer) == f"the certificate {peer.serial:x} of edge is revoked"
+    again = "issue a new one: `exop certs issue edge`"
+    assert home.objection(peer) == f"the certificate {peer.serial:x} of edge is revoked; {again}"
     assert between(home, other).server_error is None
     with pytest.raises(IdentityError, match="it is revoked; issue a new one: `exop certs issue edge`"):
         Identity(authority / "edge")
@@ -229,7 +230,8 @@ def test_an_open_connection_ends_with_the_validity_of_its_certificate(authority)
     peer = home.peer(between(home, edge).server)
     assert home.objection(peer) == ""
     clock[0] += 86_400
-    assert home.objection(peer) == "the certificate of edge has expired"
+    again = "issue a new one: `exop certs issue edge --renew`"
+    assert home.objection(peer) == f"the certificate {peer.serial:x} of edge has expired; {again}"
 
 
 def test_a_certificate_that_expires_soon_is_announced_in_the_log(authority, capsys):
@@ -297,6 +299,10 @@ def _other_key(folder: Path) -> None:
     (folder / "home.key").write_bytes((folder.parent / "other" / "other.key").read_bytes())
 
 
+def _no_folder(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+
+
 def _two_keys(folder: Path) -> None:
     (folder / "more.key").touch()
 
@@ -321,6 +327,7 @@ def _other_ca(folder: Path) -> None:
         (_open_key, "home.key: other users can read it; chmod 600"),
         (_other_key, "home.pem: it does not fit home.key: .*; copy the whole folder again"),
         (_two_keys, "it contains 2 keys instead of one; give the folder that `exop certs issue NAME` has made"),
+        (_no_folder, "home: no such folder; give the folder that `exop certs issue NAME` has made"),
         (_no_list, "revoked.pem: it cannot be read: No such file or directory; make an authority with"),
         (_no_certificate, "home.pem: it is no certificate: "),
         (_other_ca, "home.pem: it was not issued by ca.pem beside it; copy the whole folder again"),

@@ -212,8 +212,7 @@ def _fields_in(data: bytes, kind: type[Memento], place: str) -> dict[str, Any]:
         problem = f"it is of version {version} of {kind.__qualname__}, the code here keeps {kind.__memento_version__}"
         cure = "export it again from the slet that runs; msgpack of an older version is upgraded (--format msgpack)"
         raise refused(place, problem, cure)
-    fields: dict[str, Any] = found["fields"]
-    return fields
+    return dict(found["fields"])
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

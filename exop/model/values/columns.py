@@ -267,8 +267,7 @@ def _field_at(head: bytes, table: int, number: int) -> int | None:
 
 
 def _follow(head: bytes, place: int) -> int:
-    found: int = place + struct.unpack_from("<I", head, place)[0]
-    return found
+    return place + int(struct.unpack_from("<I", head, place)[0])
 
 
 def _array(array: Any) -> list[Any]:

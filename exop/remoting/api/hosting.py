@@ -77,14 +77,13 @@ class Hosting:
         Raises:
             UnknownName: no `connect_peer` with the peer is stored.
         """
-        store = self._applications.store
-        known = store.peers() if store is not None else {}
-        if name not in known and name in self.remoting.peers:
-            how = f"by --peer {name}=… (start {self.name!r} without it), from there, or until this platform stops"
-            raise UnknownName(f"the state directory of {self.name!r} has no peer {name!r}: it is linked {how}")
-        if store is None or name not in known:
-            raise UnknownName(place=f"the state directory of {self.name!r}", kind="peer", name=name, known=known)
-        store.remember_peer(name, None)
+        if (store := self._applications.store) is not None and name in store.peers():
+            store.remember_peer(name, None)
+            return
+        cure = f"only {name!r} dials: give the command there, `exop disconnect {self.name} --on {name}`"
+        if self.remoting.peers[name].uri:
+            cure = f"the present one ends when {self.name!r} stops: start {self.name!r} again without --peer {name}=…"
+        raise UnknownName(f"{self.name!r} has stored no link with {name!r}; {cure}")
 
     @operation(patience=LONG, long=True)
     def discover(self, seconds: float = 3.0) -> list[dict[str, Any]]:
@@ -126,8 +125,8 @@ class Hosting:
         peer, found = PEER.get(), None
         with suppress(ExopError):
             deployment = self._applications.get(application)
-            leaving = {one.name: one for one in deployment.leaving}  # until a change of several hosts is committed
-            found = deployment.channels.get(channel) or leaving.get(channel)
+            there = *deployment.channels.values(), *deployment.leaving  # until a change of several hosts is committed
+            found = next((one for one in there if one.name == channel), None)
         access = "write" if found is not None and changes_content(type(found), method) else "read"
         # Before it learns which applications and channels there are, a peer needs the right to this one.
         if peer and peer.certificate and not self.remoting.access.may(peer, access, f"{application}/{channel}"):

@@ -297,10 +297,9 @@ for _one, _ in marked_operations(Management):
 @cache
 def _operation(name: str) -> Operation:
     """An operation with its wire types."""
-    if (own := getattr(ManagementService, name, None)) is not None:
-        return operation_of(own, own)
-    marked = getattr(Management, name)
-    return operation_of(marked, marked, wire.WIRE)
+    own = getattr(ManagementService, name, None)
+    marked = own or getattr(Management, name)
+    return operation_of(marked, marked, None if own else wire.WIRE)
 
 
 def as_memento(data: bytes, place: str) -> Memento:

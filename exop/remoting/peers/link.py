@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable
+from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerRefused, PeerUnreachable
 from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.peers import data_frames as frames
 from exop.remoting.peers.data import DataConnection, Ready
@@ -42,6 +42,7 @@ class PeerLink:
         uri: The address of the peer; empty if only the peer connects, and `accept` takes its sockets.
         client: Calls the operations of the peer.
         reason: Why there is no connection.
+        refused: Whether that is so because one side refuses the other; the reason then has the cure.
     """
 
     peer: str = field(kw_only=False)
@@ -51,7 +52,7 @@ class PeerLink:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self.uri, self.reason = "", "not connected yet"
+        self.uri, self.reason, self.refused = "", "not connected yet", False
         self.client: ControlClient | None = None
         self._dial: Callable[[], socket.socket] | None = None
         self._news = threading.Condition()
@@ -89,8 +90,9 @@ class PeerLink:
             # The connection by which a peer that dials can be called may come shortly after that of the data.
             self._news.wait_for(lambda: self.client is not None or not self.connected, 2.0)
         if (client := self.client) is None or not self.connected:
-            problem, cure = self.reason or "not connected yet", "start it, or repair the network; see `exop peers`"
-            raise PeerUnreachable(address=self.uri or self.peer, problem=problem, cure=cure)
+            address, problem = self.uri or self.peer, self.reason or "not connected yet"
+            cure = "" if self.refused else "start it, or repair the network; "
+            raise PeerUnreachable(address=address, problem=problem, cure=f"{cure}see `exop peers`")
         return client
 
     def call(self, operation: str, /, patience: float | None = None, **arguments: Any) -> Any:
@@ -120,10 +122,11 @@ class PeerLink:
             self.uri, self.client, self._dial, self._leads = uri, client, dial, leads
             self._news.notify_all()
 
-    def drop(self, reason: str) -> None:
-        """End the present connection."""
+    def drop(self, reason: str, refusal: str = "") -> None:
+        """End the present connection; the *refusal* of the peer, if any, is the reason, and has the cure."""
         if (connection := self._connection) is not None:
-            connection.close(reason)
+            self.refused = bool(refusal)
+            connection.close(refusal or reason)
 
     def answers(self, seconds: float) -> bool:
         """Whether the peer answers within *seconds* on the present connection."""
@@ -149,7 +152,9 @@ class PeerLink:
     def failed(self, problem: Exception) -> None:
         """Store why there is no connection, if there is none; `call` adds the address and the remedy."""
         bare = problem.facts.get("problem") if isinstance(problem, PeerUnreachable) else None
-        self.reason = self.reason if self.connected else str(bare or problem)
+        if not self.connected:
+            before, self.reason = self.reason, str(bare or problem)
+            self.refused = isinstance(problem, PeerRefused) or (self.refused and self.reason == before)
 
     def close(self, reason: str = "the platform has closed the link") -> None:
         """End the connection for good; no method of an outbox or inbox is called any more."""
@@ -457,7 +462,7 @@ class PeerLink:
             self._offers.clear()
             self._bound.clear()
             self._used.clear()
-            self._connection, self.reason, self._parts.total = connection, "", 0
+            self._connection, self.reason, self.refused, self._parts.total = connection, "", False, 0
             for receiving in self._receivers.values():
                 receiving.broken = ""
             for end in self._senders.values():

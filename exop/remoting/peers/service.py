@@ -28,7 +28,6 @@ from exop.remoting.transport.operation import Operation
 from exop.remoting.transport.server import ControlServer
 from exop.remoting.transport.sockets import Peer
 from exop.runtime.channels.connector import LOST
-from exop.runtime.channels.wire import Wires
 
 #: Seconds between two pings of a control connection with exchanged roles.
 _EVERY: Final = 2.0
@@ -40,14 +39,17 @@ _log = logging.getLogger("exop.remoting")
 
 
 class Links(dict[str, PeerLink]):
-    """Links by the names of the peers; *find* returns the link of another name, or raises `UnknownName`."""
+    """Links by names; *find* returns the link of another name, which may come later if *awaited*, or raises."""
 
-    def __init__(self, find: Callable[[str], PeerLink]) -> None:
+    def __init__(self, find: Callable[[str], PeerLink], *, awaited: bool = False) -> None:
         super().__init__()
-        self._find = find
+        self._find, self._awaited = find, awaited
 
     def __missing__(self, peer: str) -> PeerLink:
         return self._find(peer)
+
+    def __contains__(self, peer: object) -> bool:
+        return self._awaited or super().__contains__(peer)
 
 
 @dataclass(eq=False, repr=False)
@@ -75,8 +77,7 @@ class RemotingService:
     def __post_init__(self) -> None:
         self.run = os.urandom(8).hex()
         self.peers = Links(self._unknown)
-        # A platform that listens has a wire for every name, since a peer may dial later.
-        self.wires: Wires = Links(self.awaited)
+        self.wires = self.peers if self.listen is None else Links(self._link, awaited=True)
         self._limits = DEFAULT_LIMITS
         self._lock = threading.RLock()
         self._closing = threading.Event()
@@ -158,14 +159,6 @@ class RemotingService:
             self._offered[name], self._called[name] = offered, self._client(uri, name)
         self._spawn(f"peer-{name}", partial(self._offer_operations, link, offered))
         return link
-
-    def awaited(self, name: str) -> PeerLink:
-        """Return the link to a peer, which may dial later if this platform listens.
-
-        Raises:
-            UnknownName: there is no such peer, and this platform does not listen.
-        """
-        return self.peers[name] if name in self.peers or self.listen is None else self._link(name)
 
     def call(self, peer: str, operation: str, **arguments: Any) -> Any:
         """Call an operation of a peer, and return its result; long byte strings cross in parts.
@@ -286,8 +279,8 @@ class RemotingService:
             self._server.hang_up(lambda peer: peer.name == link.peer)
 
     def _offer_operations(self, link: PeerLink, offered: threading.Event) -> None:
-        """Let a dialled peer call the operations of this platform; *offered* is set while it can."""
-        limits, told = link.limits, ""
+        """Let a dialled peer call operations of this platform; *offered* is set while it can, and why not is logged."""
+        limits, told = link.limits, set[str]()
         pause = limits.first_pause
         while not self._closing.is_set():
             ended = threading.Event()
@@ -295,11 +288,11 @@ class RemotingService:
                 self._server.serve_at(link.uri, link.peer, ended=ended.set)
             except (ExopError, OSError, RuntimeError) as problem:  # a lack of descriptors or threads passes
                 link.failed(problem)
-                is_refusal = isinstance(problem, RemotingError) and not isinstance(problem, PeerUnreachable)
-                if is_refusal and told != (told := str(problem)):
-                    _log.warning("the peer %r is not linked: %s", link.peer, told)
+                if (why := str(problem)) not in told and not self._closing.is_set():
+                    told.add(why)
+                    _log.warning("the peer %r is not linked: %s; the platform goes on trying", link.peer, why)
             else:
-                pause, told = limits.first_pause, ""
+                pause, told = limits.first_pause, set()
                 offered.set()
                 ended.wait()
                 offered.clear()
@@ -326,7 +319,7 @@ class RemotingService:
         """End all connections with some peers; return how many control connections they had opened."""
         for name, peer in list(self._contacts.items()):
             if (link := self.peers.get(name)) is not None and link.connected and which(peer):
-                link.drop(self.access.objection(peer) or why)
+                link.drop(why, self.access.objection(peer))
         return self._server.hang_up(which)
 
     def _examined(self, one: Announcement) -> dict[str, str]:

@@ -198,15 +198,17 @@ class Sessions:
         return reply
 
     def _refusal(self, operation: Operation, payload: bytes, role: Role | None) -> PeerRefused:
-        """Log a call for which the role of the peer is too low; return the error."""
-        name, application = operation.name, ""
-        reason = f"{name!r} needs the role {operation.role}, and the role of this peer is {role or 'none'}"
+        """Log a call for which the role of the peer is too low; return the error, which names no operation."""
+        lacks = f"needs the role {operation.role}, and the role of this peer is {role or 'none'}"
+        name, application, reason = operation.name, "", f"{operation.name!r} {lacks}"
         if operation.on_refusal is not None and len(payload) <= operation.max_request:
             with suppress(BadMessage):
                 application = operation.on_refusal(name, decode_message(payload, operation.request), reason)
         about = f" on the application {application[:_SHOWN]!r}" if application else ""
         _log.warning("refused a call of %s%s: %s", CALLER.get(), about, reason)
-        return PeerRefused(reason)
+        roles = "observe reads, operate changes applications, admin bundles and the platform"
+        cure = f"[peers.{(PEER.get() or Peer()).name}] in the policy of {self._server.name} gives it a role: {roles}"
+        return PeerRefused(address=self._server.name, problem=f"this {lacks}; {cure}", cure=cure)
 
 
 def _named(peer: Peer, hello: handshake.Hello) -> Peer:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 from weakref import WeakKeyDictionary
 
-from exop.errors import PeerUnreachable, StateError
+from exop.errors import StateError
 from exop.logs import logger
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.mesh import ChannelSpec
@@ -105,13 +105,13 @@ class Channel(ABC):
     reading: ClassVar[frozenset[str]] = frozenset()
     partitioning: Partitioning | None = None
     asked: ChannelSpec
+    call_peer: Callable[..., Any]
     logs: Mapping[str, DiskLog] = {}
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.home: Path | None = None
         self.wires: Wires = {}
-        self.call_peer: Callable[..., Any] = no_peer
         self.application = ""
         self.kinds: Mapping[str, type[Channel]] = {}
         self.trouble: str | None = None
@@ -209,11 +209,6 @@ class Channel(ABC):
 
     def committed(self) -> None:
         """Record that the checkpoint of the last `capture` is committed."""
-
-
-def no_peer(peer: str, operation: str, **arguments: Any) -> NoReturn:
-    """Raise `PeerUnreachable`, on a platform without peers."""
-    raise PeerUnreachable(address=peer, problem="this platform has no connections")
 
 
 class DirectChannel(Channel):

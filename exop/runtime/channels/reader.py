@@ -112,8 +112,7 @@ def _query(channel: Channel, predicate: str, most: int | None = None) -> list[An
     names = ConditionNames(f"the channel {channel.name!r}", {ITEM: PortType()})
     holds = read_condition(predicate, names).test({})
     content = channel.replay(channel.start) if isinstance(channel, LogChannel) else channel.read("")
-    found = [item for item in content if holds(item)]
-    return found if most is None else found[:most]
+    return [item for item in content if holds(item)][:most]
 
 
 def _written(value: Any) -> bytes:

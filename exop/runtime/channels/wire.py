@@ -137,5 +137,5 @@ class Wire(Protocol):
         """
 
 
-#: The wires of a platform, by the name of the peer; looking up an unknown peer raises `UnknownName`.
+#: The wires of a platform, by the name of the peer; those of one that listens contain every name: it may dial later.
 Wires: TypeAlias = Mapping[str, Wire]

@@ -104,28 +104,33 @@ def test_channels_that_a_peer_loses_and_regains(hosts):
 def test_a_peer_that_has_not_dialled_may_do_what_the_policy_of_the_dialler_permits(hosts):
     """Each platform decides for itself: the role of the home at the edge is not that of the edge at the home."""
     assert hosts.home.remoting.peers["edge"].call("applications") == []
-    with pytest.raises(PeerRefused, match="'start_bundle' needs the role admin, and the role of this peer is operate"):
+    with pytest.raises(PeerRefused, match="edge refused: this needs the role admin, and the role .* is operate"):
         hosts.home.remoting.peers["edge"].call("start_bundle", bundle="x")
-    with pytest.raises(PeerRefused, match="'end' needs the role operate, and the role of this peer is observe"):
+    with pytest.raises(PeerRefused, match=r"this needs the role operate, .* is observe; \[peers.edge\] in"):
         hosts.edge.remoting.peers["home"].call("end", application="lr")
     assert ("start_bundle", "platform home") in refused(hosts.edge)
     assert ("end", "platform edge") in refused(hosts.home)
 
 
-def test_a_host_answers_the_home_without_a_role(hosts):
-    """An application spans the hosts although the edge may not operate the home: it may answer, and nothing else."""
+def spread() -> Application:
+    """An application of which the edge passes the items on."""
     app = Application("lr")
     jams, reports = app.channel("jams"), app.channel("reports")
     app.add("numbers", count_up, to=1000, out=jams)
     app.on("edge").add("pass", pass_on, item=jams, out=reports)
     app.add("sink", pass_on, item=reports)
-    hosts.home.apply(app.build())
+    return app
+
+
+def test_a_host_answers_the_home_without_a_role(hosts):
+    """An application spans the hosts although the edge may not operate the home: it may answer, and nothing else."""
+    hosts.home.apply(spread().build())
     assert hosts.home.wait("lr", PATIENCE)
     assert hosts.home.metrics("lr")["nodes"]["sink"]["items"]["item"] == 1000
     changes = [one for one in hosts.edge.history("lr") if one["what"] == "change"]
     assert [one["who"] for one in changes] == ["platform home"]
     for message in (Propose("1@edge", "edge", b"", {}, (), 1.0, 1.0), Remove("edge", 1.0), Finish("edge")):
-        with pytest.raises(PeerRefused, match="on lr needs the role operate"):
+        with pytest.raises(PeerRefused, match=r"a change of lr needs the role operate: \[peers.edge\]"):
             hosts.edge.remoting.peers["home"].call("protocol", application="lr", message=encode(message))
     with pytest.raises(PeerRefused, match="on other, which does not run here"):
         hosts.edge.remoting.peers["home"].call("protocol", application="other", message=encode(Ask("1@edge", "edge")))
@@ -163,8 +168,9 @@ def test_a_policy_that_becomes_invalid_is_shown_in_the_status(hosts):
 
 @pytest.mark.parametrize("name", ["home", "edge"])
 def test_a_revocation_ends_the_link_of_the_dialler_and_of_the_dialled(hosts, name):
-    """All connections with the revoked platform end, and are not made again; the log and the history tell why."""
+    """All connections with the revoked platform end, and are not made again; log, history and status tell why."""
     other, link = (hosts.edge, "home") if name == "home" else (hosts.home, "edge")
+    hosts.home.apply(spread().build().suspend("pass"))  # it does not finish meanwhile
     revoke(hosts.certs, name)
     eventually(lambda: not any(hosts.connected()), "the data connection ends")
     eventually(lambda: not other.remoting._server.connections, "the control connections end")
@@ -172,6 +178,10 @@ def test_a_revocation_ends_the_link_of_the_dialler_and_of_the_dialled(hosts, nam
     with pytest.raises((PeerUnreachable, PeerRefused)):
         other.remoting.peers[link].call("applications")
     assert not any(hosts.connected())
+    status = other.status("lr")
+    problem = status["problem"] if name == "home" else status["hosts"]["edge"]["problem"]
+    assert f"revoked; issue a new one: `exop certs issue {name}`" in problem
+    assert "repair the network" not in problem
 
 
 def test_a_platform_of_another_name_than_its_certificate_does_not_start(hosts, tmp_path):

@@ -46,7 +46,7 @@ def pair(request, authority) -> Iterator[tuple[Platform, Platform]]:
     """Two linked platforms, `a` and `b`; `b` has dialled, and `a` cannot."""
     with opened("a", authority, listen=request.param) as a, opened("b", authority) as b:
         b.remoting.connect(a.address)
-        assert a.remoting.awaited("b").wait_until(connected=True, timeout=PATIENCE)
+        assert a.remoting.wires["b"].wait_until(connected=True, timeout=PATIENCE)
         yield a, b
 
 
@@ -138,7 +138,7 @@ def test_a_peer_is_lost_and_returns(authority):
         with opened("b", authority, listen="inproc:b") as b:
             assert link.wait_until(connected=True, timeout=PATIENCE)
             assert link.call("applications") == []
-            assert b.remoting.awaited("a").wait_until(connected=True, timeout=PATIENCE)
+            assert b.remoting.wires["a"].wait_until(connected=True, timeout=PATIENCE)
             assert b.remoting.peers["a"].call("applications") == []
             eventually(lambda: a.registry.find("Peer", "(name=b)"), "the service of the peer")
 
@@ -248,6 +248,16 @@ def test_a_lack_of_descriptors_passes(authority, monkeypatch):
 
         monkeypatch.setattr(b.remoting._server, "serve_at", failing)
         assert b.remoting.add("a", a.address).wait_until(connected=True, timeout=PATIENCE)
+
+
+def test_a_host_of_an_unknown_name_is_told_once(authority, monkeypatch, caplog):
+    """However often the platform tries, the log has one line, with the reason and the cure."""
+    dialling = Mock(side_effect=socket.gaierror(-2, "Name or service not known"))
+    monkeypatch.setattr(socket, "create_connection", dialling)
+    with opened("a", authority, peers={"b": "tls://nowhere:7700"}):
+        eventually(lambda: dialling.call_count > 2)
+    (told,) = [one for one in caplog.messages if "the peer 'b' is not linked" in one]
+    assert "at tls://b@nowhere:7700: Name or service not known; correct the host" in told
 
 
 def test_the_rights_of_a_peer_without_a_link_change(authority):

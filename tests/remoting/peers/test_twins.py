@@ -38,7 +38,7 @@ class Twins:
 
     def serves(self, one: Platform, name: str = "b") -> None:
         """Wait until calls and events of `a` by the name reach this platform, and it calls `a`."""
-        link, there = one.remoting.peers["a"], self.a.remoting.awaited(name)
+        link, there = one.remoting.peers["a"], self.a.remoting.wires[name]
         assert link.wait_until(connected=True, timeout=PATIENCE)
         inbox, outbox = Inbox(link), Outbox(there)
         outbox.post(b"event")
@@ -170,7 +170,7 @@ def test_a_copy_of_a_platform_has_its_certificate_as_well(tmp_path):
         peers = {"a": str(a.address)}
         with Platform(name="b", peers=peers, **given["b"]) as first, Platform(name="b", **given["b"]) as second:
             assert first.remoting.peers["a"].wait_until(connected=True, timeout=PATIENCE)
-            eventually(lambda: a.remoting.awaited("b").connected, "the link of a")
+            eventually(lambda: a.remoting.wires["b"].connected, "the link of a")
             with pytest.raises(PeerRefused, match=REFUSED):
                 second.remoting.connect(str(a.address))
             assert first.remoting.peers["a"].call("applications") == []

@@ -13,7 +13,7 @@ from exop import Application, Platform
 from exop.cli import watch
 from exop.cli.report import Stopping
 from exop.cli.view import View
-from exop.errors import PeerRefused
+from exop.errors import PeerRefused, UnknownName
 from exop.model.items import EndOfStream
 from exop.remoting.authority import create_authority, issue
 from exop.remoting.peers.data import DataConnection
@@ -78,6 +78,20 @@ def halves(folder: Path) -> tuple[Application, Application]:
     reports = receiving.channel("reports", kind="inbox", peer="city", **SHARED)
     receiving.add("sink", "stock:write_lines", item=reports, path=folder / "out")
     return sending, receiving
+
+
+def test_a_platform_that_cannot_reach_the_peer_refuses_the_channel(tmp_path):
+    """Nothing is deployed; it is when the platforms are linked, as the error says."""
+    sending, receiving = halves(tmp_path)
+    with Platform(name="city", control=False) as city, Platform(name="bank", control=False, listen="inproc:b") as bank:
+        told = r"channel 'reports' \(outbox\): the platform 'city' has no peer 'bank'; `exop connect URI`.*--peer"
+        with pytest.raises(UnknownName, match=told):
+            city.apply(sending.build())
+        assert city.applications() == []
+        city.remoting.connect("inproc:b")
+        city.apply(sending.build())
+        bank.apply(receiving.build())
+        assert city.wait("tolls", PATIENCE)
 
 
 def test_an_application_has_finished_when_its_peer_has_everything(tmp_path, monkeypatch):

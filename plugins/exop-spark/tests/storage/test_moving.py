@@ -75,7 +75,7 @@ def platforms(where: str, state: Path) -> Iterator[Platform]:
             peer = subprocess.Popen([sys.executable, PEER, a.address], stdin=subprocess.PIPE)
             running.callback(peer.wait, PATIENCE)
             running.callback(peer.stdin.close)
-            assert a.remoting.awaited("b").wait_until(connected=True, timeout=PATIENCE)
+            assert a.remoting.wires["b"].wait_until(connected=True, timeout=PATIENCE)
         else:
             running.enter_context(MOVING["platform"]("b", listen="inproc:b", state=state / "b"))
             a = running.enter_context(MOVING["platform"]("a", seconds, see, listen="inproc:a", state=state / "a"))
