@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from exop.cli.commands.looking import _platform_lines
 from exop.cli.status_text import attention_lines
 from exop.errors import PlanError
 from exop.hosts import home
+from exop.hosts.protocol.messages import Finish
 from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import HANG, at_rest, check, check_too, hangs, numbers, platform, total
@@ -81,7 +83,10 @@ def test_a_fragment_begins_anew_on_a_host_that_has_lost_it():
 
 @pytest.mark.parametrize("every", [None, 0.1])
 def test_an_application_that_has_finished_needs_nothing_from_its_hosts(tmp_path: Path, every: float | None):
-    """A host, then the home, is started again and runs nothing of it: no problem, and nothing to accept."""
+    """A host, then the home, is started again and runs nothing of it: no problem, and nothing to accept.
+
+    The home knows that from the moment on at which a wait returns, without a further message.
+    """
     with ExitStack() as stack:
         found = {name: stack.enter_context(platform(name, state=tmp_path / name)) for name in ("b", "a")}
         found["a"].remoting.connect("inproc:b")
@@ -89,8 +94,17 @@ def test_an_application_that_has_finished_needs_nothing_from_its_hosts(tmp_path:
         if every is not None:
             app.durable(every=every)
         app.on("b").add("check", check, item=app.add("numbers", numbers, upto=10))
+        exchange = found["a"]._hosts.exchange
+        send = exchange.send
+
+        def lossy(peer: str, application: str, message: Any) -> None:
+            if peer == "b" or not isinstance(message, Finish):
+                send(peer, application, message)
+
+        exchange.send = lossy  # type: ignore[method-assign]
         found["a"].apply(app.build())
         assert found["a"].wait("app", PATIENCE)
+        assert found["a"].deployment("app").finished.is_set()
         eventually(lambda: all(one.deployment("app").finished.is_set() for one in found.values()))
         assert found["b"].wait("app", PATIENCE)  # as `exop serve` does
         for name in ("b", "a"):
