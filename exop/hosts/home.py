@@ -10,7 +10,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
+from exop.errors import ExopError, PeerUnreachable, PlanError, RemotingError, StaleMesh, UnknownName
 from exop.hosts.fragment import Fragments, Work, adopted, led_elsewhere, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
@@ -231,9 +231,9 @@ class Home:
     def accept_loss(self, application: str, outbox: str = "") -> list[str]:
         """Let what hosts have lost begin anew, and connectors without their state go on, as `Platform.accept_loss`."""
         if outbox:
-            channels = self._applications.get(application).channels
-            if not isinstance(lost_one := channels.get(outbox), Outbox):
-                known = [name for name, other in channels.items() if isinstance(other, Outbox)]
+            channels = self._applications.get(application).channels.items()
+            known = {name: channel for name, channel in channels if isinstance(channel, Outbox)}
+            if (lost_one := known.get(outbox)) is None:
                 raise UnknownName(place=f"{application} on {self.name}", kind="outbox", name=outbox, known=known)
             lost_one.accept_loss()
             return [outbox]
@@ -247,17 +247,25 @@ class Home:
                 raise PlanError(f"{application} has finished: there is nothing to accept")
             if lost := [host for host in found.hosts if self._lost(host, application)]:
                 self._make(found, make_plan(found.mesh, found.mesh), lost)
-            accepted, until = list[str](), time.monotonic() + CONNECTING
+            went, unknown, until = [*lost], list[str](), time.monotonic() + CONNECTING
             for one in Placement(found.mesh, self.name, self._catalog.kinds).connectors.values():
-                # The halves at a host that has begun anew have to find each other first.
-                waits = bool({one.source, one.target} & {*lost})
-                while not (gone := self._accepted(one, application)) and waits and time.monotonic() < until:
+                # The halves at a host that has begun anew, or has just returned, have to find each other first.
+                begins = bool({one.source, one.target} & {*lost})
+                while not (gone := self._accepted(one, application)) and (begins or gone is None):
+                    if time.monotonic() > until:
+                        break
                     time.sleep(0.05)
-                accepted += [one.outbox] if gone else []
-            if not lost and not accepted:
-                problem = f"no host and no connector of {application} has lost anything: there is nothing to accept"
-                raise PlanError(problem)
-        return lost + accepted
+                went += [one.outbox] if gone else []
+                unknown += [one.outbox] if gone is None else []
+            if unknown:
+                raise PlanError(
+                    f"{', '.join(went) or 'nothing'} goes on; whether other connectors have lost their state is known "
+                    f"when they are connected, see `exop peers`: {', '.join(unknown)}; repeat `exop accept "
+                    f"{application}` then"
+                )
+            if not went:
+                raise PlanError(f"no host and no connector of {application} has lost anything: nothing to accept")
+        return went
 
     def _lost(self, host: str, application: str, *, runs: bool = True) -> str:
         """Say that a fragment is lost, if the host *runs* one, or unfit; raise `PlanError` if another home leads it."""
@@ -277,15 +285,13 @@ class Home:
             pass
         return ""
 
-    def _accepted(self, one: Connector, application: str) -> bool:
-        """Let a connector go on; return whether it had lost its state."""
+    def _accepted(self, one: Connector, application: str) -> bool | None:
+        """Let a connector go on; return whether it had lost its state, or `None` if that is not known yet."""
         try:
-            if one.source == self.name:
-                self.accept_loss(application, one.outbox)
-            else:
-                self._links()[one.source].platform().accept_loss(application, one.outbox)
-        except PlanError:
-            return False
+            there: Any = self if one.source == self.name else self._links()[one.source].platform()
+            there.accept_loss(application, one.outbox)
+        except (PlanError, PeerUnreachable) as problem:
+            return False if isinstance(problem, PlanError) else None
         return True
 
     def answers(
