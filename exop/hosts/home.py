@@ -30,14 +30,8 @@ from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
 from exop.wiring.shadow.shadows import no_standby
 
-#: Seconds that the hosts have to open the slets of a plan, unless a longer time-out is given.
-PREPARE: Final = 60.0
 #: Seconds to wait for the connection to a host that takes part in a change.
 CONNECTING: Final = 3.0
-#: Seconds to wait for the status of a fragment.
-PATIENCE: Final = 2.0
-_SECTIONS: Final = ("nodes", "channels", "inserted")
-_SOUND: Final = ("running", "finished")
 
 
 @dataclass
@@ -91,14 +85,15 @@ class Spanning:
     def metrics(self, hosts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Return the metrics of all nodes and channels, and those of each of the *hosts*."""
         answered = [one for one in hosts.values() if "nodes" in one]
-        whole = {name: {key: value for one in answered for key, value in one[name].items()} for name in _SECTIONS}
+        names = ("nodes", "channels", "inserted")
+        whole = {name: {key: value for one in answered for key, value in one[name].items()} for name in names}
         facts = {"revision": self.mesh.revision, "state": self._state(hosts), "hosts": dict(hosts)}
         return {**(answered or [{}])[0], **whole, **facts}
 
     def _state(self, hosts: Mapping[str, dict[str, Any]]) -> str:
         """Return the state of the application: that of the first host that does not run soundly, if any."""
-        states = ["finished"] if self.finished else sorted((one["state"] for one in hosts.values()), key=_SOUND.count)
-        return next((state for state in states if state != "finished"), states[0])
+        states = ["finished"] if self.finished else [one["state"] for one in hosts.values()]
+        return min(states, key=lambda state: (state == "running") + 2 * (state == "finished"))
 
 
 @dataclass(frozen=True)
@@ -304,7 +299,7 @@ class Home:
                 if host == self.name:
                     answers[host] = here(application)
                     continue
-                answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
+                answers[host] = self._links()[host].call(operation, 2.0, application=application, **given)
                 home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
                 if home != self.name:
                     answers[host] = adopted(application, self.name, home)
@@ -398,7 +393,7 @@ class Home:
     ) -> None:
         """Lead a change to its outcome, and wait *patience* seconds until all hosts have carried it out.
 
-        The trials before it take *trying* seconds at most.
+        The trials before it take *trying* seconds at most, and opening the slets 60, or *patience* if that is more.
 
         Raises:
             PlanError: the change was aborted, or the application has finished, or is still removed from a host.
@@ -413,8 +408,7 @@ class Home:
                 )
             self.pending[number] = found, target
         try:
-            prepare = max(PREPARE, patience) + trying
-            outcome = self._exchange.begin(name, number, parts, prepare=prepare, hold=patience)
+            outcome = self._exchange.begin(name, number, parts, prepare=max(60.0, patience) + trying, hold=patience)
             while not wait([outcome], GLANCE).done:
                 try:
                     check_interrupt()
