@@ -430,7 +430,9 @@ class Federation:
             elif report.plan == found.hosts.get(report.sender):
                 found.reports[report.sender] = report
                 reports = map(found.reports.get, found.hosts)
-                found.finished |= not led and all(one is not None and one.ended for one in reports)
+                if not (led or found.finished) and all(one is not None and one.ended for one in reports):
+                    self.notice(application, messages.Finish(self.name))  # first: a restart does not begin it again
+                    found.finished = True
             self._news.notify_all()
         if found.finished and report.sender in found.hosts and not report.finished:
             self.exchange.send(report.sender, application, messages.Finish(self.name))

@@ -174,6 +174,7 @@ class FragmentChange(Participant):
         self.change = change = running.changes.change(plan, runs.get(name), back, pairs.followers())
         if change is not None:
             change.continued = work.transfer.continued
+            change.anew = [step.node for step in plan.steps] if work.former else ()
             if moves:
                 self._handing = Handing(self._here.name, change, work.transfer, ahead, pairs.behind)
                 change.before_cut += [feeder.settle for feeder in pairs.feeders]
@@ -232,7 +233,10 @@ class FragmentChange(Participant):
         self._surely(partial(super()._finish, turn, made=True))
         failpoint("plan-carried-out")
         self._surely(partial(self._write, deployment))
-        known, is_empty = self._learned(deployment), deployment is not None and _is_empty(deployment.mesh)
+        base = change.target.revision if change is not None else 0
+        if deployment is not None and (before := self._here.known.get(name)) is not None:
+            self._applied += [one for one in deployment.update_log.applied if before.base < one.revision < base]
+        known, is_empty = self._known(base), deployment is not None and _is_empty(deployment.mesh)
         paused = change.pause.seconds if change is not None else 0.0
         if not is_empty:
             self._surely(partial(self._settled, name, known, False, paused))
@@ -258,14 +262,6 @@ class FragmentChange(Participant):
         if self._taker is not None and self._checkpoint is not None:
             with suppress(ExopError):  # the log and the status show it; a restart has it from the vote
                 self._taker.write(self._checkpoint)
-
-    def _learned(self, deployment: Deployment | None) -> Known:
-        """Return what the host knows of the application from now on."""
-        change, known = self.change, self._here.known.get(self.application)
-        base = change.target.revision if change is not None else 0
-        if deployment is not None and known is not None:
-            self._applied += [one for one in deployment.update_log.applied if known.base < one.revision < base]
-        return self._known(base)
 
 
 class RestoredChange(FragmentChange):

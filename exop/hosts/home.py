@@ -10,7 +10,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
+from exop.errors import ExopError, PeerUnreachable, PlanError, RemotingError, StaleMesh, UnknownName
 from exop.hosts.fragment import Fragments, Work, adopted, led_elsewhere, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
@@ -30,14 +30,8 @@ from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
 from exop.wiring.shadow.shadows import no_standby
 
-#: Seconds that the hosts have to open the slets of a plan, unless a longer time-out is given.
-PREPARE: Final = 60.0
 #: Seconds to wait for the connection to a host that takes part in a change.
 CONNECTING: Final = 3.0
-#: Seconds to wait for the status of a fragment.
-PATIENCE: Final = 2.0
-_SECTIONS: Final = ("nodes", "channels", "inserted")
-_SOUND: Final = ("running", "finished")
 
 
 @dataclass
@@ -91,14 +85,15 @@ class Spanning:
     def metrics(self, hosts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Return the metrics of all nodes and channels, and those of each of the *hosts*."""
         answered = [one for one in hosts.values() if "nodes" in one]
-        whole = {name: {key: value for one in answered for key, value in one[name].items()} for name in _SECTIONS}
+        names = ("nodes", "channels", "inserted")
+        whole = {name: {key: value for one in answered for key, value in one[name].items()} for name in names}
         facts = {"revision": self.mesh.revision, "state": self._state(hosts), "hosts": dict(hosts)}
         return {**(answered or [{}])[0], **whole, **facts}
 
     def _state(self, hosts: Mapping[str, dict[str, Any]]) -> str:
         """Return the state of the application: that of the first host that does not run soundly, if any."""
-        states = ["finished"] if self.finished else sorted((one["state"] for one in hosts.values()), key=_SOUND.count)
-        return next((state for state in states if state != "finished"), states[0])
+        states = ["finished"] if self.finished else [one["state"] for one in hosts.values()]
+        return min(states, key=lambda state: (state == "running") + 2 * (state == "finished"))
 
 
 @dataclass(frozen=True)
@@ -229,9 +224,9 @@ class Home:
     def accept_loss(self, application: str, outbox: str = "") -> list[str]:
         """Let what hosts have lost begin anew, and connectors without their state go on, as `Platform.accept_loss`."""
         if outbox:
-            channels = self._applications.get(application).channels
-            if not isinstance(lost_one := channels.get(outbox), Outbox):
-                known = [name for name, other in channels.items() if isinstance(other, Outbox)]
+            channels = self._applications.get(application).channels.items()
+            known = {name: channel for name, channel in channels if isinstance(channel, Outbox)}
+            if (lost_one := known.get(outbox)) is None:
                 raise UnknownName(place=f"{application} on {self.name}", kind="outbox", name=outbox, known=known)
             lost_one.accept_loss()
             return [outbox]
@@ -245,16 +240,25 @@ class Home:
                 raise PlanError(f"{application} has finished: there is nothing to accept")
             if lost := [host for host in found.hosts if self._lost(host, application)]:
                 self._make(found, make_plan(found.mesh, found.mesh), lost)
-            accepted, until = list[str](), time.monotonic() + CONNECTING
+            went, unknown, until = [*lost], list[str](), time.monotonic() + CONNECTING
             for one in Placement(found.mesh, self.name, self._catalog.kinds).connectors.values():
-                # The halves at a host that has begun anew have to find each other first.
-                waits = bool({one.source, one.target} & {*lost})
-                while not (gone := self._accepted(one, application)) and waits and time.monotonic() < until:
+                # The halves at a host that has begun anew, or has just returned, have to find each other first.
+                begins = bool({one.source, one.target} & {*lost})
+                while not (gone := self._accepted(one, application)) and (begins or gone is None):
+                    if time.monotonic() > until:
+                        break
                     time.sleep(0.05)
-                accepted += [one.outbox] if gone else []
-            if not lost and not accepted:
-                raise PlanError(f"no host, no connector of {application} has lost anything: there is nothing to accept")
-        return lost + accepted
+                went += [one.outbox] if gone else []
+                unknown += [one.outbox] if gone is None else []
+            if unknown:
+                raise PlanError(
+                    f"{', '.join(went) or 'nothing'} goes on; whether other connectors have lost their state is known "
+                    f"when they are connected, see `exop peers`: {', '.join(unknown)}; repeat `exop accept "
+                    f"{application}` then"
+                )
+            if not went:
+                raise PlanError(f"no host and no connector of {application} has lost anything: nothing to accept")
+        return went
 
     def _lost(self, host: str, application: str, *, runs: bool = True) -> str:
         """Say that a fragment is lost, if the host *runs* one, or unfit; raise `PlanError` if another home leads it."""
@@ -274,15 +278,13 @@ class Home:
             pass
         return ""
 
-    def _accepted(self, one: Connector, application: str) -> bool:
-        """Let a connector go on; return whether it had lost its state."""
+    def _accepted(self, one: Connector, application: str) -> bool | None:
+        """Let a connector go on; return whether it had lost its state, or `None` if that is not known yet."""
         try:
-            if one.source == self.name:
-                self.accept_loss(application, one.outbox)
-            else:
-                self._links()[one.source].platform().accept_loss(application, one.outbox)
-        except PlanError:
-            return False
+            there: Any = self if one.source == self.name else self._links()[one.source].platform()
+            there.accept_loss(application, one.outbox)
+        except (PlanError, PeerUnreachable) as problem:
+            return False if isinstance(problem, PlanError) else None
         return True
 
     def answers(
@@ -295,7 +297,7 @@ class Home:
                 if host == self.name:
                     answers[host] = here(application)
                     continue
-                answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
+                answers[host] = self._links()[host].call(operation, 2.0, application=application, **given)
                 home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
                 if home != self.name:
                     answers[host] = adopted(application, self.name, home)
@@ -389,7 +391,7 @@ class Home:
     ) -> None:
         """Lead a change to its outcome, and wait *patience* seconds until all hosts have carried it out.
 
-        The trials before it take *trying* seconds at most.
+        The trials before it take *trying* seconds at most, and opening the slets 60, or *patience* if that is more.
 
         Raises:
             PlanError: the change was aborted, or the application has finished, or is still removed from a host.
@@ -404,8 +406,7 @@ class Home:
                 )
             self.pending[number] = found, target
         try:
-            prepare = max(PREPARE, patience) + trying
-            outcome = self._exchange.begin(name, number, parts, prepare=prepare, hold=patience)
+            outcome = self._exchange.begin(name, number, parts, prepare=max(60.0, patience) + trying, hold=patience)
             while not wait([outcome], GLANCE).done:
                 try:
                     check_interrupt()

@@ -23,9 +23,7 @@ from exop.runtime.dataflow.entry import Entry, Method, Push, in_front
 from exop.safe_repr import class_of, safe_repr
 from exop.wiring.graph.wiring_graph import Edge
 
-#: The methods that define how instances of a class are copied.
-COPYING: Final = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
-#: Whether a class, or a base of it outside of the standard library, defines such methods.
+#: Whether a class, or a base of it outside of the standard library, defines how its instances are copied.
 _WRITTEN: Final = WeakKeyDictionary[type, bool]()
 #: Types of immutable values.
 PLAIN: Final = (SCALARS - {bytearray}) | {type(None), Punctuation, EndOfStream}
@@ -135,7 +133,8 @@ def copies_freely(value: Any) -> bool:
             parts = [*one]
         if kind not in PLAIN and kind.__module__ != "builtins":
             if (written := _WRITTEN.get(kind)) is None:
-                methods = (getattr(kind, name, None) for name in COPYING)
+                names = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
+                methods = (getattr(kind, name, None) for name in names)
                 homes = {one.__module__.partition(".")[0] for one in methods if isinstance(one, FunctionType)}
                 written = _WRITTEN[kind] = not homes <= sys.stdlib_module_names
             if written:

@@ -20,6 +20,7 @@ from tests.hosts.hosts_rig import (
     collect,
     goes_on,
     hosts,
+    numbers,
     platform,
     rows,
     total,
@@ -87,6 +88,26 @@ def test_another_host_adopts_an_application_with_a_table():
         a.close()
         assert b.adopt("app") == 2
         assert b.mesh("app").channels["table"].host is None, "it is at home"
+
+
+@pytest.mark.parametrize(("placed", "there", "by"), ["abb", "abc", "bbc", "bcb"])
+def test_what_has_ended_on_other_hosts_has_ended(placed: str, there: str, by: str):
+    """It gets nothing of a source that begins anew at the new home, by any way; everything else goes on."""
+    with hosts("a", "b", "c") as (a, b, c):
+        app, found = Application("app"), {"a": a, "b": b, "c": c}
+        queue = app.on(placed).channel("queue", "queue")
+        app.add("numbers", numbers, upto=10, out=queue)
+        app.on(there).add("check", check, item=queue)
+        app.on("c").add("collect", collect, item=app.on("c").add("others", count_up, start=1))
+        a.apply(app.build())
+        eventually(lambda: found[there].deployment("app").components["check"].has_ended, "the end of the stream")
+        a.close()
+        new = found[by].adopt("app") and found[by].deployment("app")
+        eventually(lambda: new.components["numbers"].has_ended, "the end of what begins anew")
+        eventually(lambda: not (b.deployment("app").undelivered() or c.deployment("app").undelivered()), "it is read")
+        state, seen = total(found[there]), len(SEEN["all"])
+        assert (state.number, state.wrong) == (10, 0)
+        eventually(lambda: len(SEEN["all"]) > seen + 100)
 
 
 def test_a_home_that_answers_stays_the_home():

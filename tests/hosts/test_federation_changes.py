@@ -85,8 +85,8 @@ def test_a_refusal_in_prepare_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPat
             with pytest.raises(PlanError, match=r"^b: no room; nothing was changed on any host"):
                 a.apply(before.replace("check", check_too))
         assert a.mesh("app") == before
-        assert b.deployment("app").components["check"].spec.name == "check"
         at_rest(a, b, c)
+        assert b.deployment("app").components["check"].spec.name == "check"
         goes_on(b)
         goes_on(c, "check-c")
 

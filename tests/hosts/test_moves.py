@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from exop import Application, OutputPort, Slet, input_port, slet
+from exop import Application, InputPort, OutputPort, Slet, input_port, slet
 from exop.errors import PlanError, StateError
 from exop.hosts.fragment_change import FragmentChange
 from exop.hosts.journal import Journal
@@ -88,6 +88,28 @@ def test_a_source_that_has_ended_moves_and_comes_back():
         tap.shut()
         assert there.home.wait(APP, PATIENCE)
         assert sorted(there.seen) == [1, 1, 2, 2, 3]
+
+
+@slet
+def five(x: InputPort[int]) -> Iterator[int]:
+    """Pass five items on, and end."""
+    for _, one in zip(range(5), x, strict=False):
+        yield one
+
+
+def test_a_source_moves_though_its_consumer_has_ended():
+    """To the host of the consumer and of the queue between them, and from there: nothing comes behind the end."""
+    with hosts("h1", "h2", "h3", slets=(five,)) as there:
+        app = Application(APP)
+        waits = app.channel("waits", "queue", host="h2")
+        app.add("a", endless, out=waits)
+        app.add("sink", there.sink, x=app.on("h2").add("five", five, x=waits))
+        there.home.apply(app.build())
+        eventually(lambda: there.component("h2", "five").has_ended)
+        for host in ("h2", "h3"):
+            there.move(host, "a")
+        eventually(lambda: len(there.seen) == 5)
+        assert not there.component("h3", "a").has_ended
 
 
 def test_the_pause_of_a_change_is_that_of_the_host_that_stops_longest():

@@ -133,8 +133,8 @@ def accept(app: Runs, /, *, call: Call = Call()) -> int:
     """Let an application go on after a host has returned without its state; what the host has lost stays lost.
 
     Give the command at the home: a part of the application that a host has lost begins anew there, without state, and
-    connectors in the state `state lost` go on. The state of all other hosts is kept. With APP.OUTBOX, on the platform
-    that sends, only this connector goes on.
+    connectors in the state `state lost` go on. The state of all other hosts is kept. Repeat it if it names connectors
+    that are not connected yet. With APP.OUTBOX, on the platform that sends, only this connector goes on.
 
     Example: `exop accept road --on a`
 

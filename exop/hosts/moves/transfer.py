@@ -194,9 +194,8 @@ class Moves:
     def _deliver(self, connector: Connector, host: str, ports: Iterable[str] = (), channel: str | None = None) -> None:
         source, target = connector.source, connector.target
         ways = {self.before.of(node) for node, _ in self.before.mesh.producers(connector.channel)}
-        rest = Rest(
-            source, target, connector.outbox, connector.inbox, tuple(ports), channel, bool(channel) and len(ways) > 1
-        )
+        partial = bool(channel) and len(ways) > 1
+        rest = Rest(source, target, connector.outbox, connector.inbox, tuple(ports), channel, partial)
         self.hosts[host].rests.append(rest)
         if host != source:
             self.hosts[source].sent.setdefault(connector.outbox, []).append(host)

@@ -261,8 +261,6 @@ _names: Final[dict[Any, str]] = {}
 #: The classes of unloaded modules of bundles. Values of them may be left at another platform of the process, which
 #: runs no slet of the bundle; the next load of the same version makes other classes.
 _unloaded: Final[WeakSet[type]] = WeakSet()
-#: Seconds to wait for the import of a module by another thread.
-_IMPORTING: Final = 10.0
 #: Letters of the longest name that is looked up.
 _LONGEST: Final = 500
 
@@ -305,7 +303,7 @@ def named(name: str) -> Any:
 
 def _imported_meanwhile(module: str) -> bool:
     """Wait until another thread has imported a module; return whether one was doing that, and has done so in time."""
-    found, until, waited = sys.modules.get(module), time.monotonic() + _IMPORTING, False
+    found, until, waited = sys.modules.get(module), time.monotonic() + 10.0, False
     # From the dict: a module may compute its attributes.
     facts = vars(ModuleType)["__dict__"].__get__(found) if issubclass(type(found), ModuleType) else {}
     while getattr(facts.get("__spec__"), "_initializing", False):

@@ -40,18 +40,12 @@ from exop.runtime.dataflow.entry import Method
 GENERAL, SCALARS, BYTES, TABLES, ROWS, ARROW = (bytes([number]) for number in range(6))
 #: The nesting depth of a body: a list around its items.
 _LEVELS: Final = DEPTH + 2
-#: The least number of bytes per dictionary for which the fast decoder is used; it does not count the memory.
-_SPARSE: Final = 8
 _Scalar: TypeAlias = bool | int | float | str | None
 _KINDS: Final = {type(None): SCALARS, bool: SCALARS, int: SCALARS, float: SCALARS, str: SCALARS, bytes: BYTES}
 _TEXT: Final = frozenset({str})
 _PLAIN: Final = frozenset({type(None), bool, int, float, str})
 #: Bytes of memory that the collections in a frame may take.
 _MADE: Final = 256 * 2**20
-#: The average number of bytes of an item beyond which its collections are measured.
-_MEASURED: Final = 256
-#: The record batch begins at a multiple of these bytes: its columns refer to the body.
-_ALIGNED: Final = 64
 _SHORT: Final = struct.Struct(">H")
 _LONG: Final = struct.Struct(">I")
 _packed: Final = msgspec.msgpack.Encoder().encode
@@ -175,7 +169,7 @@ def body_of(group: Sequence[Event]) -> list[Buffer]:
         return [first.head + opening, b"".join([event.data for event in group])]
     if first.head == ARROW:
         schema, parts = columns.message(first.data)
-        schema += bytes(-(len(schema) + 1 + _LONG.size) % _ALIGNED)
+        schema += bytes(-(len(schema) + 1 + _LONG.size) % 64)  # the columns, which refer to the body, are aligned
         return [ARROW + _LONG.pack(len(schema)) + schema, *parts]
     return [first.head, first.data]
 
@@ -262,10 +256,11 @@ class BodyReader:
         if (found := _length_of(data)) != events:  # before anything is made of it
             raise ValueError(f"a frame of {events} events has {found}")
         flat = head in (SCALARS, BYTES)
-        if (fast := _decoders.get(head)) is not None and (flat or _SPARSE * events <= len(data) <= wire.MOST_BYTES):
+        # The fast decoder does not count the memory.
+        if (fast := _decoders.get(head)) is not None and (flat or 8 * events <= len(data) <= wire.MOST_BYTES):
             try:
                 items = fast(data)
-                self.made = 0 if flat or len(data) < _MEASURED * events else sum(map(sys.getsizeof, items))
+                self.made = 0 if flat or len(data) < 256 * events else sum(map(sys.getsizeof, items))
             except msgspec.DecodeError:
                 items = self._decoded(data)
         else:

@@ -43,8 +43,6 @@ QUERY, PUSH = "query", "push"
 PAUSE: Final = 0.1
 #: What a read meets while the peer is away, starts again and opens its fragment, or does not know whether to begin it.
 _AWAY: Final = (PeerUnreachable, PlatformBusy, PlanError, UnknownName)
-#: The number of calls whose last results a cache stores.
-CACHED: Final = 1000
 
 
 @lru_cache(maxsize=64)
@@ -270,7 +268,7 @@ class Reader(DirectChannel):
             with self._lock:
                 self._last[call] = found
                 self._last.move_to_end(call)
-                while len(self._last) > CACHED:
+                while len(self._last) > 1000:  # the oldest go
                     self._last.popitem(last=False)
         self._go_on()
         return found

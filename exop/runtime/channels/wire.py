@@ -23,8 +23,6 @@ ITEMS, LIST, COLUMNS, CONTROL = range(4)
 MOST_ITEMS, MOST_BYTES, MOST_ROWS = 2**16, 4 * 2**20, 2**24
 #: Bytes of one event. With as many in memory, the pushers of an outbox wait; with twice as many, an inbox refuses more.
 MOST_OF_EVENT: Final = 256 * 2**20
-#: Bytes of a control item.
-_MARK: Final = 64
 
 
 class Frame(NamedTuple):
@@ -68,7 +66,7 @@ class Undecoded:
 def check_bounds(events: int, form: int, size: int) -> None:
     """Raise `ValueError` for a frame that is larger than any that an outbox sends."""
     most = MOST_ROWS if form == COLUMNS else 1 if form == CONTROL else MOST_ITEMS
-    largest = _MARK if form == CONTROL else MOST_OF_EVENT if form == COLUMNS or events == 1 else 2 * MOST_BYTES
+    largest = 64 if form == CONTROL else MOST_OF_EVENT if form == COLUMNS or events == 1 else 2 * MOST_BYTES
     if events > most or size > largest:
         raise ValueError(f"a frame of {events} events and {size} bytes; the bounds are {most} and {largest}")
 

@@ -34,8 +34,6 @@ from exop.safe_repr import error_text, stack_of
 
 #: The interval at which every driver measures one item, and all applications are checked, in seconds.
 SAMPLING: Final = 0.05
-#: If nothing was called for longer than this, in seconds, the whole process stood still.
-STANDSTILL: Final = 1.0
 #: Seconds between two calls of `make_visible` while items arrive.
 VISIBLE_WITHIN: Final = 1.0
 #: The functions in which a thread runs a driver.
@@ -56,7 +54,7 @@ class Sampler:
 
     def _now(self) -> tuple[float, float]:
         (reading, before), now = self._read, time.monotonic()
-        stood = now - before > STANDSTILL and bool(self._looks)
+        stood = now - before > 1.0 and bool(self._looks)  # nothing was called: the whole process stood still
         return reading + (0.0 if stood else now - before), now
 
     def add(self, look: Callable[[], bool]) -> None:

@@ -6,7 +6,7 @@ an engine has not processed goes to its successor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
@@ -240,8 +240,11 @@ def _has_port(graph: WiringGraph, edge: Edge) -> bool:
     return vertex is not None and edge.port.name in vertex.component.spec.ports
 
 
-def check_ends(region: Region) -> None:
-    """Raise `PlanError` if a producer would be connected to a slet that has forwarded the end of its stream."""
+def check_ends(region: Region, again: Set[str]) -> None:
+    """Raise `PlanError` if a producer would be connected to a slet that has forwarded the end of its stream.
+
+    The nodes, ports and channels in *again* were connected before, over hosts: what has ended by now gets nothing more.
+    """
     before, after = region.before.graph, region.after.graph
     for name in region.channels:
         known = {edge.name for _, edge in before.edges((name,))}
@@ -254,10 +257,13 @@ def check_ends(region: Region) -> None:
             # A port that comes from another channel begins another stream, unless its slet has ended. A relay may stand
             # for a producer that has ended and moves to another host.
             begins = new and stays and not stored and producer.component.spec != RELAY
+            before_too = not again.isdisjoint((producer.node, edge.name, name))
+            if before_too and edge.component.has_ended:
+                continue
             if over or (begins and (sent or edge.port.name in edge.component.ended)):
+                cure = f"repeat this when {edge.node} has ended" if before_too else "connect it to another node"
                 raise PlanError(
-                    f"the stream has ended at {edge.name}: {producer.name} cannot be connected to it any more; "
-                    f"connect it to another node"
+                    f"the stream has ended at {edge.name}: {producer.name} cannot be connected to it any more; {cure}"
                 )
 
 

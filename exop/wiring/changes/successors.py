@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 #: The least number of seconds that a hand-over may take in the cut, however short it was when it was tried.
 LONGER: Final = 1.0
-#: What systems and libraries write about what another slet may have open.
-IN_USE: Final = re.compile(r"already in use|\bbusy\b|temporarily unavailable|File exists|\block(ed)?\b")
 
 
 @dataclass
@@ -189,7 +187,8 @@ def enter_beside(component: Component, seconds: float | None) -> None:
     try:
         component.enter(seconds)
     except ComponentFailed as error:
-        if IN_USE.search(error.problem) and not component.spec.exclusive:
+        in_use = r"already in use|\bbusy\b|temporarily unavailable|File exists|\block(ed)?\b"  # as systems write it
+        if re.search(in_use, error.problem) and not component.spec.exclusive:
             cls = f"class {component.spec.factory.__name__}(…, exclusive=True)"
             add_note(error, f"if the old slet has it, write `{cls}`: then that closes before the new one opens")
         raise

@@ -9,6 +9,7 @@ from typing import Any
 
 from exop.errors import PlanError
 from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.meshes.nodes import INBOX
 from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.ports import PortType
 from exop.model.slets.relay import RELAY
@@ -240,9 +241,13 @@ class Compiler:
     def _outlet(self, channel: str, edge: Edge) -> Outlet | None:
         """The outlet of a channel to one port; none to a port that reads the contents of the channel.
 
-        The rows of a channel that an engine reads by itself are elided; its control items pass.
+        The rows of a channel that an engine reads by itself are elided; its control items pass. A slet that has ended
+        gets nothing: what begins anew when its home is replaced would come behind the end. (A relay serves peers.)
         """
         outlet, tie = self._whole_outlet(channel, edge), edge.component.tie
+        serves = edge.component.spec == RELAY and self.graph.channels[channel].kind == INBOX
+        if outlet is not None and edge.component.has_ended and not serves:
+            return Outlet(outlet.port, NOWHERE)
         read: Any = None if tie is None else tie.native.get(edge.port.name)
         if outlet is None or read is None:
             return outlet

@@ -282,7 +282,7 @@ def test_a_held_item_goes_on_by_the_way_there_is_then(rig):
     one, other = app.channel("one"), app.channel("other")
     app.add("careful", failing_once(1), item=app.add("numbers", count_up, to=3), out=one)
     app.add("before", collector(before), item=one)
-    app.add("nothing", source_of([]), out=other)
+    app.add("nothing", failing_once(7), item=app.add("seven", source_of([7])), out=other)
     app.add("after", collector(after), item=other)
     deployment = rig.deploy(app)
     it = deployment.components["careful"]
