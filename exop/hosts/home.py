@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -203,22 +204,21 @@ class Home:
 
     def _reach(self, hosts: Iterable[str]) -> None:
         """Wait shortly for the connections to the hosts of a change; raise `PlanError` if one is away."""
+        if away := self._away(hosts, CONNECTING):
+            raise PlanError(f"{away}; nothing was changed on any host; see `exop peers`")
+
+    def _away(self, hosts: Iterable[str], patience: float = 0.0) -> str:
+        """Say which hosts are not connected within *patience* seconds each, and why; nothing if all are."""
         links = {host: self._links()[host] for host in hosts if host != self.name}
-        if away := [host for host, link in links.items() if not link.wait_until(connected=True, timeout=CONNECTING)]:
-            why = ", ".join(links[host].reason or "not connected yet" for host in away)
-            raise PlanError(
-                f"{', '.join(away)} cannot be reached at the moment: {why}; nothing was changed on any host; see "
-                f"`exop peers`"
-            )
+        away = [host for host, link in links.items() if not link.wait_until(connected=True, timeout=patience)]
+        told = "{} cannot be reached at the moment: {}".format
+        return ", ".join(told(host, links[host].reason or "not connected yet") for host in away)
 
     def _carry_out(self, plan: Plan) -> Mesh:
         """Make a planned change, on all hosts or on none."""
         name = plan.after.name
-        found = self.homes.setdefault(name, Spanning(Mesh(name)))
-        with (
-            held(found.turn),
-            self._applications.history.recorded(name, "change" if plan.before.nodes else "deploy", new=True),
-        ):
+        found, verb = self.homes.setdefault(name, Spanning(Mesh(name))), "change" if plan.before.nodes else "deploy"
+        with held(found.turn), self._applications.history.recorded(name, verb, new=True):
             if found.finished and plan.before.nodes:  # since the change was planned
                 raise finished(name)
             now = found.mesh if found.hosts and not found.finished else plan.before
@@ -242,6 +242,7 @@ class Home:
                 f"{self.name!r} is not the home of an application {application!r} that spans hosts; `exop ps` shows "
                 f"the home; a connector has a name of its own, {application}.OUTBOX"
             )
+        self._applications.check_open(application)
         with held(found.turn), self._applications.history.recorded(application, "accept"):
             if found.finished:
                 raise PlanError(f"{application} has finished: there is nothing to accept")
@@ -253,10 +254,9 @@ class Home:
                 waits = bool({one.source, one.target} & {*lost})
                 while not (gone := self._accepted(one, application)) and waits and time.monotonic() < until:
                     time.sleep(0.05)
-                accepted += [one.outbox] if gone else []
+                accepted += gone
             if not lost and not accepted:
-                problem = f"no host and no connector of {application} has lost anything: there is nothing to accept"
-                raise PlanError(problem)
+                raise PlanError(f"no host or connector of {application} has lost anything: there is nothing to accept")
         return lost + accepted
 
     def _lost(self, host: str, application: str, *, runs: bool = True) -> str:
@@ -269,24 +269,19 @@ class Home:
                     raise PlanError(led_elsewhere(application, host, known["home"], self.name, later=later))
                 return overruled(application, host) if runs and known.get("overruled") else ""
         except UnknownName as problem:
-            if runs and problem.facts["kind"] == "fragment":
-                return lost_fragment(application, host)
-            if runs:  # no link to the host is known
+            if runs and problem.facts["kind"] != "fragment":  # no link to the host is known
                 raise
-        except RemotingError:  # it is away, which the change tells
-            pass
+            return lost_fragment(application, host) if runs else ""
+        except RemotingError:
+            return ""  # it is away, which the change tells
         return ""
 
-    def _accepted(self, one: Connector, application: str) -> bool:
-        """Let a connector go on; return whether it had lost its state."""
-        try:
-            if one.source == self.name:
-                self.accept_loss(application, one.outbox)
-            else:
-                self._links()[one.source].platform().accept_loss(application, one.outbox)
-        except PlanError:
-            return False
-        return True
+    def _accepted(self, one: Connector, application: str) -> list[str]:
+        """Let a connector go on; return its outbox, if it had lost its state."""
+        accept = self.accept_loss if one.source == self.name else self._links()[one.source].platform().accept_loss
+        with suppress(PlanError):
+            return accept(application, one.outbox)
+        return []
 
     def answers(
         self, found: Spanning, application: str, here: Callable[[str], dict[str, Any]], operation: str, **given: Any
@@ -419,6 +414,10 @@ class Home:
             del self.pending[number]
         if not ended.commit:
             told = "; ".join(why if host == self.name else f"{host}: {why}" for host, why in ended.reasons.items())
+            if away := self._away(ended.late):
+                told += f": {away}"
+            elif ended.late:
+                told += "; repeat it, with a longer timeout (`--timeout`) if the command has one"
             raise PlanError(f"{told}; nothing was changed on any host, and everything runs on as before; see `exop ps`")
         with self.news:
             self.news.wait_for(lambda: not found.changing, patience)
@@ -426,9 +425,7 @@ class Home:
 
 def no_status(application: str) -> dict[str, Any]:
     """Return the status of an application of which nothing runs here."""
-    found = application_status(Deployment(Mesh(application)))
-    found.pop("opening", None)
-    return found
+    return {key: fact for key, fact in application_status(Deployment(Mesh(application))).items() if key != "opening"}
 
 
 def led_by_another(hosts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
