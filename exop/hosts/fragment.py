@@ -188,18 +188,20 @@ class Fragments:
         why = "this platform is not linked with it" if link is None else link.reason
         problem = (
             f"its home {home} is not connected: {why}; the items from there and to there wait, and {application} "
-            f"cannot be changed; start {home} again, or repair the network; if {home} is gone for good, `exop adopt "
-            f"{application} --on {self.name}` makes {self.name} the home, where what ran on {home} begins anew"
+            f"cannot be changed; start {home} again or repair the network, and wait; if {home} is gone for good, `exop "
+            f"adopt {application} --on {self.name}` makes {self.name} the home, where what ran on {home} begins anew"
         )
         return {"home": home, "problem": problem}
 
     def check_home(self, application: str) -> None:
-        """Raise `PlanError` if another platform leads the application."""
+        """Raise `PlanError` if another platform leads the application, or if it is still being opened here."""
         if (known := self.known.get(application)) is not None and known.home != self.name:
             raise PlanError(
                 f"{application} spans several hosts, and is changed at its home, the platform {known.home!r}; this "
                 f"platform ({self.name!r}) runs a fragment of it; give the command to the home, --on {known.home}"
             )
+        if known is not None:
+            self.running.check_open(application)
 
     def made(self, application: str, entries: Iterable[JournalEntry]) -> str:
         """Return the last plan that was carried out here, if what it has made of the fragment is all written."""
@@ -232,7 +234,6 @@ class Fragments:
 
     def drop(self, application: str) -> None:
         """Undeploy a fragment that was opened for a plan that is aborted."""
-        deployment = self.running.deployed.pop(application, None)
         self.running.fragments.discard(application)
-        if deployment is not None:
+        if (deployment := self.running.deployed.pop(application, None)) is not None:
             self.running.undeploy(deployment)
