@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -135,11 +136,13 @@ class Platform(Management[Plan]):
             store = self._applications.store
             if store is not None:
                 self._load_plugins(store)
-            stored = [one for one in store.applications() if one.active] if store is not None else []
             self._hosts.open()
             kept = {*self._hosts.exchange.held, *self.failed_to_restart}
-            stored = [one for one in stored if one.name not in kept]
+            known = store.applications() if store is not None else ()
+            stored = [one for one in known if one.active and one.name not in kept]
             self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in stored})
+            self._link(store.peers() if store is not None else {})
+            self._hosts.exchange.open()  # when the peers are known: its fragments are connected to them
             if self._control:  # before the applications start: clients can see the progress
                 # Imported lazily: only platforms with a control connection need the server.
                 from exop.remoting import ControlServer, control_address
@@ -147,9 +150,6 @@ class Platform(Management[Plan]):
                 address = control_address(self.state) if self.state is not None else None
                 self._server = ControlServer(self._operations, address, name=self.name)
                 self._server.start()
-            self._link(store.peers() if store is not None else {})
-            if self._hosts.exchange.machines:  # when the peers are known: its fragments are connected to them
-                self._hosts.exchange.start()
             for one in stored:
                 self._restart_or_note(one)
         except BaseException:
@@ -252,9 +252,9 @@ class Platform(Management[Plan]):
         from exop.remoting.peers.service import RemotingService
         from exop.remoting.policy import AccessControl, Policy
 
-        self._check_running()
         with self._making:
-            if self._remoting is None:
+            if self._remoting is None or not self._running:
+                self._check_running()
                 policy = None if self._policy is None else Policy(self._policy)
                 identity = None if self._identity is None else Identity(self._identity)
                 access = AccessControl(policy, identity, self._applications.history.counted)
@@ -298,10 +298,10 @@ class Platform(Management[Plan]):
     def status(self, application: str | None = None) -> dict[str, Any]:
         """Return the status of the platform, or of one application with its components and channels, as plain data."""
         opening = dict(self.components.opening)
-        if application in opening:
-            return application_status(opening[application])
+        here = partial(self._status_here, opening)
         if application is not None:
-            return Figures(self._hosts.status(application, self._status_here))
+            return Figures(self._hosts.status(application, here))
+        names = {**opening, **dict.fromkeys(self.applications())}
         facts = {
             "platform": self.name,
             "pid": os.getpid(),
@@ -313,14 +313,13 @@ class Platform(Management[Plan]):
             "listeners": self.registry.hanging(),
             "access": self._remoting.access.status() if self._remoting is not None else {},
             "failed_to_restart": {name: str(error) for name, error in dict(self.failed_to_restart).items()},
-            "applications": {name: application_status(one) for name, one in opening.items()}
-            | {name: self.status(name) for name in self.applications() if name not in opening},
+            "applications": {name: Figures(self._hosts.status(name, here)) for name in names},
         }
         return Figures(facts)
 
-    def _status_here(self, application: str) -> dict[str, Any]:
-        """Return the status of an application, or of its fragment on this platform."""
-        found = application_status(self.deployment(application))
+    def _status_here(self, opening: Mapping[str, Deployment], application: str) -> dict[str, Any]:
+        """Return the status of an application, or of its fragment on this platform, also while it is *opening*."""
+        found = application_status(opening.get(application) or self.deployment(application))
         found |= self._applications.changes.shadows.status(application)
         taker = self._applications.checkpoints.takers.get(application)
         calls = self.components.user.plain(application)

@@ -283,8 +283,7 @@ class Bundles:
             cure = f"give this one another version, or uninstall that one: `exop bundle uninstall {known.key}`"
             raise BundleError(bundle=known.key, problem="is installed already, with other files", cure=cure)
         if known is None:
-            known = Bundle(archive, self._store.put(archive))
-            self._known[known.key] = known
+            known = self._known[archive.manifest.key] = Bundle(archive, self._store.put(archive))
             self.broken.pop(known.key, None)
         return known
 
@@ -333,10 +332,9 @@ class Bundles:
             if lacking := missing_requirements(manifest, known):
                 raise RequirementMissing(bundle=manifest.key, missing=lacking)
             running = [other.manifest for other in self._known.started()]
+            # From the wanted ones, else from started ones, else the highest version.
             preferred = ([other for other in known if other.key in wanted], running, known)
-            found = {}
-            for needed in manifest.needed:  # from the wanted ones, else from started ones, else the highest version
-                found[needed.name] = next(filter(None, (best(needed, there) for there in preferred)))
+            found = {one.name: next(filter(None, (best(one, there) for there in preferred))) for one in manifest.needed}
             for other in found.values():
                 self._start(self._known[other.key], (), (*above, manifest.key))
             return found.values()

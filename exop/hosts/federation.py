@@ -70,8 +70,7 @@ class Federation:
         self._journal: Journal | None = None
 
     def open(self) -> None:
-        """Take part in changes of applications that span hosts; `exchange.start` goes on with interrupted ones."""
-        self.exchange.open()
+        """Read what is known of applications that span hosts; `exchange.open` goes on with interrupted changes."""
         if self._local.store is None:
             return
         # Imported lazily: only platforms with a state directory need sqlite3, and only these applications msgspec.
@@ -458,7 +457,7 @@ class Federation:
         if machines.member.plan is not None or not machines.removal.acquire(blocking=False):
             return  # a plan in progress, or another thread removes it, and its slets and channels still go
         try:
-            with suppress(StateError, LastCheckpointFailed):  # it is not reported as removed: the home asks again
+            with suppress(StateError, PlanError, LastCheckpointFailed):  # not reported: the home asks again
                 if known is not None:
                     self._removed(application, notice.timeout)
                 self.exchange.send(notice.sender, application, messages.Report(self.name, gone=True))

@@ -186,7 +186,7 @@ class Fragments:
         if home == self.name or (link is not None and link.connected) or (runs is not None and runs.finished.is_set()):
             return {"home": home}
         why = "this platform is not linked with it" if link is None else link.reason
-        cure = "" if link is not None and link.refused else f"; start {home} again, or repair the network"
+        cure = "" if link is not None and link.refused else f"; start {home} again or repair the network, and wait"
         problem = (
             f"its home {home} is not connected: {why}; the items from there and to there wait, and {application} "
             f"cannot be changed{cure}; if {home} is gone for good, `exop adopt {application} --on {self.name}` makes "
@@ -195,12 +195,14 @@ class Fragments:
         return {"home": home, "problem": problem}
 
     def check_home(self, application: str) -> None:
-        """Raise `PlanError` if another platform leads the application."""
+        """Raise `PlanError` if another platform leads the application, or if it is still being opened here."""
         if (known := self.known.get(application)) is not None and known.home != self.name:
             raise PlanError(
                 f"{application} spans several hosts, and is changed at its home, the platform {known.home!r}; this "
                 f"platform ({self.name!r}) runs a fragment of it; give the command to the home, --on {known.home}"
             )
+        if known is not None:
+            self.running.check_open(application)
 
     def made(self, application: str, entries: Iterable[JournalEntry]) -> str:
         """Return the last plan that was carried out here, if what it has made of the fragment is all written."""
@@ -233,7 +235,6 @@ class Fragments:
 
     def drop(self, application: str) -> None:
         """Undeploy a fragment that was opened for a plan that is aborted."""
-        deployment = self.running.deployed.pop(application, None)
         self.running.fragments.discard(application)
-        if deployment is not None:
+        if (deployment := self.running.deployed.pop(application, None)) is not None:
             self.running.undeploy(deployment)

@@ -326,5 +326,4 @@ def _is_empty(mesh: Mesh) -> bool:
 def _flush(change: Change) -> None:
     """Let the slets emit their buffered output while the old connections are bound."""
     for component in change.deployment.components.values():
-        if hasattr(component.instance, "flush"):
-            component.flush(change.timeout)
+        component.flush(change.timeout)

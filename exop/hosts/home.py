@@ -198,22 +198,21 @@ class Home:
 
     def _reach(self, hosts: Iterable[str]) -> None:
         """Wait shortly for the connections to the hosts of a change; raise `PlanError` if one is away."""
+        if away := self._away(hosts, CONNECTING):
+            raise PlanError(f"{away}; nothing was changed on any host; see `exop peers`")
+
+    def _away(self, hosts: Iterable[str], patience: float = 0.0) -> str:
+        """Say which hosts are not connected within *patience* seconds each, and why; nothing if all are."""
         links = {host: self._links()[host] for host in hosts if host != self.name}
-        if away := [host for host, link in links.items() if not link.wait_until(connected=True, timeout=CONNECTING)]:
-            why = ", ".join(links[host].reason or "not connected yet" for host in away)
-            raise PlanError(
-                f"{', '.join(away)} cannot be reached at the moment: {why}; nothing was changed on any host; see "
-                f"`exop peers`"
-            )
+        away = [host for host, link in links.items() if not link.wait_until(connected=True, timeout=patience)]
+        told = "{} cannot be reached at the moment: {}".format
+        return ", ".join(told(host, links[host].reason or "not connected yet") for host in away)
 
     def _carry_out(self, plan: Plan) -> Mesh:
         """Make a planned change, on all hosts or on none."""
         name = plan.after.name
-        found = self.homes.setdefault(name, Spanning(Mesh(name)))
-        with (
-            held(found.turn),
-            self._applications.history.recorded(name, "change" if plan.before.nodes else "deploy", new=True),
-        ):
+        found, verb = self.homes.setdefault(name, Spanning(Mesh(name))), "change" if plan.before.nodes else "deploy"
+        with held(found.turn), self._applications.history.recorded(name, verb, new=True):
             if found.finished and plan.before.nodes:  # since the change was planned
                 raise finished(name)
             now = found.mesh if found.hosts and not found.finished else plan.before
@@ -235,6 +234,7 @@ class Home:
                 f"{self.name!r} is not the home of an application {application!r} that spans hosts; `exop ps` shows "
                 f"the home; a connector has a name of its own, {application}.OUTBOX"
             )
+        self._applications.check_open(application)
         with held(found.turn), self._applications.history.recorded(application, "accept"):
             if found.finished:
                 raise PlanError(f"{application} has finished: there is nothing to accept")
@@ -270,10 +270,9 @@ class Home:
                     raise PlanError(led_elsewhere(application, host, known["home"], self.name, later=later))
                 return overruled(application, host) if runs and known.get("overruled") else ""
         except UnknownName as problem:
-            if runs and problem.facts["kind"] == "fragment":
-                return lost_fragment(application, host)
-            if runs:  # no link to the host is known
+            if runs and problem.facts["kind"] != "fragment":  # no link to the host is known
                 raise
+            return lost_fragment(application, host) if runs else ""
         except RemotingError:  # it is away, which the change tells
             pass
         return ""
@@ -417,6 +416,10 @@ class Home:
             del self.pending[number]
         if not ended.commit:
             told = "; ".join(why if host == self.name else f"{host}: {why}" for host, why in ended.reasons.items())
+            if away := self._away(ended.late):
+                told += f": {away}"
+            elif ended.late:
+                told += "; repeat it, with a longer timeout (`--timeout`) if the command has one"
             raise PlanError(f"{told}; nothing was changed on any host, and everything runs on as before; see `exop ps`")
         with self.news:
             self.news.wait_for(lambda: not found.changing, patience)
@@ -424,9 +427,7 @@ class Home:
 
 def no_status(application: str) -> dict[str, Any]:
     """Return the status of an application of which nothing runs here."""
-    found = application_status(Deployment(Mesh(application)))
-    found.pop("opening", None)
-    return found
+    return {key: fact for key, fact in application_status(Deployment(Mesh(application))).items() if key != "opening"}
 
 
 def led_by_another(hosts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

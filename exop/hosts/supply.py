@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from exop.errors import BundleInUse, ExopError, PeerRefused, PeerUnreachable, PlanError, UnknownName
+from exop.errors import ExopError, PeerRefused, PeerUnreachable, PlanError, UnknownName
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.spec import Absent
@@ -55,51 +55,57 @@ class Supply:
 
         Raises:
             PlanError: a host refuses a bundle, for example since the role of this platform there does not permit it.
+                Its notes tell what could not be stopped or removed.
         """
-        undo = ExitStack()
+        sent = list[tuple[str, str, str]]()
         try:
             for host, bundles in lacking.items():
                 for bundle in bundles:
-                    self._send(application, host, bundle, undo)
+                    self._send(host, bundle, sent)
             yield
-        except PlanError:
-            undo.close()
+        except PlanError as problem:
+            for each in reversed(sent):
+                if left := self.withdraw(application, *each):
+                    problem.add_note(left)
             raise
 
-    def withdraw(self, application: str, host: str, bundle: str, *, uninstall: bool = False) -> None:
-        """Stop or uninstall a bundle at a host when the slets of an application have gone, unless others use it."""
+    def withdraw(self, application: str, host: str, bundle: str, verb: str = "stop") -> str:
+        """Stop or uninstall a bundle at a host when the slets of an application have gone, unless others use it.
+
+        Return an empty text, or what stays there, and the cure.
+        """
         until = time.monotonic() + LEAVING
         while True:
             try:
-                peer = self.links()[host].platform()
-                (peer.uninstall_bundle if uninstall else peer.stop_bundle)(bundle)
-            except BundleInUse as problem:
-                users = problem.facts["users"]
+                with suppress(UnknownName):  # it has never been there
+                    getattr(self.links()[host].platform(), f"{verb}_bundle")(bundle)
+                return ""
+            except ExopError as problem:
+                users = problem.facts.get("users", ())
                 if time.monotonic() < until and any(user.startswith(f"{application}.") for user in users):
                     time.sleep(0.05)  # they are being closed
                     continue
-                logger("exop.hosts").info("a bundle stays started", host=host, bundle=bundle, problem=str(problem))
-            except UnknownName:
-                pass  # it has never been there
-            except ExopError as problem:
-                logger("exop.hosts").warning("a bundle was not stopped", host=host, bundle=bundle, problem=str(problem))
-            return
+                log = logger("exop.hosts").info if users else logger("exop.hosts").warning
+                log("a bundle was not stopped", host=host, bundle=bundle, problem=str(problem))
+                cure = f"when that is over, `exop bundle {verb} {bundle} --on {host}`"
+                return f"the bundle {bundle}, which the change needed, stays on {host} ({problem}); {cure}"
 
-    def _send(self, application: str, host: str, bundle: str, undo: ExitStack) -> None:
-        """Install and start a bundle at a host, and those that it needs; *undo* gets what leaves that as it was."""
+    def _send(self, host: str, bundle: str, sent: list[tuple[str, str, str]]) -> None:
+        """Install and start a bundle at a host, and those that it needs; note in *sent* how to leave that as it was."""
         try:
             peer = self.links()[host].platform()
             before = {one["bundle"]: one["state"] for one in peer.list_bundles()}
             for name, archive in self.archives(bundle).items():
                 if before.get(name) != "started":
-                    undo.callback(self.withdraw, application, host, name, uninstall=name not in before)
+                    sent.append((host, name, "stop" if name in before else "uninstall"))
                 peer.install_bundle(archive, name)
             peer.start_bundle(bundle)
         except ExopError as problem:
-            raise PlanError(
-                f"{host} lacks the bundle {bundle}, and does not take it from {self.name}: {problem}; install "
-                f"and start it there, `exop bundle install FILE`, `exop bundle start {bundle}`"
-            ) from problem
+            cure = f"install and start it there, `exop bundle install FILE`, `exop bundle start {bundle}`"
+            if isinstance(problem, PeerUnreachable):
+                cure = "no application was changed; repeat this when the host is back"
+            fact = f"{host} lacks the bundle {bundle}, and does not take it from {self.name}"
+            raise PlanError(f"{fact}: {problem}; {cure}") from problem
 
     def _unknown(self, host: str, slets: set[str]) -> set[str]:
         """Return the slets that a host does not know, or knows from other files of the same version of a bundle.
@@ -113,9 +119,7 @@ class Supply:
             return set()
         except PeerRefused as error:
             raise PlanError(f"{self.name} needs the role operate on {host}: {error.facts.get('cure', error)}") from None
-        digests = {one["bundle"]: one.get("digest") for one in rows}
-        bundles = {slet.rpartition(":")[0] for slet in slets} & digests.keys()
-        others = {name for name in bundles if digests[name] not in (None, self.digest(name))}
+        others = {one["bundle"] for one in rows if one.get("digest") not in (None, self.digest(one["bundle"]))}
         return {slet for slet in slets if slet not in there or slet.rpartition(":")[0] in others}
 
 

@@ -105,7 +105,7 @@ class Applications:
         if (deployment := self._manager.opening.get(application)) is not None:
             facts = deployment.opening_progress()
             waiting = "".join(f", {node} since {seconds:.0f} s" for node, seconds in facts["waiting"].items())
-            opened, total = facts["opened"], facts["total"]
+            opened, total = facts["opened"], facts["total"] or "?"
             raise StillOpening(application=application, host=self._host, opened=opened, total=total, waiting=waiting)
 
     def check_whole(self, application: str) -> None:

@@ -129,6 +129,15 @@ def test_a_home_that_is_started_again_denies_no_plan(owner: Owner, exchange: Exc
     assert owner.sent.get(timeout=PATIENCE).plan == "2@a"
 
 
+def test_what_comes_before_it_is_open_is_done_then(owner: Owner, exchange: Exchange):
+    """Messages of peers that are linked while the platform starts."""
+    exchange.close()
+    exchange.do(lambda: exchange.send("b", "app", Report("a")))
+    assert exchange._thread is None
+    exchange.open()
+    assert owner.sent.get(timeout=PATIENCE) == Report("a")
+
+
 def test_a_plan_that_is_finished_is_not_kept(owner: Owner, exchange: Exchange):
     """Its members have all answered: the memory of a home does not grow with its plans."""
     owner.record = Mock()

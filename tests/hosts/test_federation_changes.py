@@ -14,6 +14,7 @@ from exop import Application
 from exop.errors import LifecycleError, PlanError, StaleMesh, StateError
 from exop.hosts.fragment_change import FragmentChange
 from exop.hosts.protocol.messages import Decision, Proceed
+from exop.remoting.peers.link import PeerLink
 from exop.runtime.pause import Pause
 from exop.wiring.applications import Applications
 from exop.wiring.changes import successors
@@ -147,8 +148,11 @@ def test_a_change_is_made_at_the_home():
             a.apply(counting("b").at(7))
 
 
-def test_a_partition_before_the_vote_aborts(monkeypatch: pytest.MonkeyPatch):
-    """One pair is cut while both see the third: the plan ends at its deadline, on all hosts."""
+@pytest.mark.parametrize(
+    ("lost", "reason"), [(False, "repeat it, with a longer timeout"), (True, "c cannot be reached at the moment")]
+)
+def test_a_partition_before_the_vote_aborts(monkeypatch: pytest.MonkeyPatch, lost: bool, reason: str):
+    """One pair is cut while both see the third: the plan ends at its deadline, on all hosts; the home tells why."""
     plan_time = PlanTime(monkeypatch)
     with hosts("a", "b", "c") as (a, b, c):
         network = Network(a, b, c)
@@ -158,10 +162,13 @@ def test_a_partition_before_the_vote_aborts(monkeypatch: pytest.MonkeyPatch):
         def watch(source: str, to: str, message: Any) -> None:
             if isinstance(message, Proceed) and message.step == "hold" and not network.cut:
                 network.cut.add(frozenset("ac"))
+                if lost:
+                    patch.setattr(PeerLink, "connected", property(lambda link: link.peer != "c"))
                 plan_time.pass_deadlines()
 
         network.watch = watch
-        with pytest.raises(PlanError, match="no answer to hold from .*c within 60 s"):
+        told = f"no answer to hold from .*c within 60 s.*{reason}.*nothing was changed"
+        with monkeypatch.context() as patch, pytest.raises(PlanError, match=told):
             a.apply(before.replace("check", check_too).replace("check-c", check_too), timeout=PATIENCE)
         network.cut.clear()
         network.watch = lambda *_: None

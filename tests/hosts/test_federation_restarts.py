@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import ClassVar, Self
 from unittest.mock import Mock
 
 import pytest
 
-from exop import Application, Platform
+from exop import Application, Platform, Slet, input_port
+from exop.cli.peers import Found
 from exop.cli.status_text import problem_lines
-from exop.errors import CheckpointError, PlanError, StateError
+from exop.errors import CheckpointError, PlanError, StateError, StillOpening
 from exop.hosts.protocol.messages import Remove
 from exop.model.meshes.mesh import Mesh
+from exop.runtime.lifecycle import State
 from exop.stock.slets import count_up
+from tests.change.tools import endless, plain
 from tests.hosts.hosts_rig import (
     GATES,
     SEEN,
@@ -36,7 +40,9 @@ from tests.hosts.hosts_rig import (
     platform,
     total,
 )
-from tests.rig import PATIENCE, eventually
+from tests.hosts.moving import APP
+from tests.hosts.moving import hosts as linked
+from tests.rig import PATIENCE, Gate, eventually
 
 #: The node that is changed on each host.
 NODES = {"b": "check", "c": "check-c", "a": "check-a"}
@@ -306,6 +312,75 @@ def test_a_part_that_the_home_has_moved_away_is_removed(three: Hosts):
     goes_on(three.all["b"])
     assert home.remove("app", PATIENCE)
     assert not any(one.applications() for one in three.all.values())
+
+
+class Gated(Slet):
+    """Opens when the test lets it."""
+
+    gate: ClassVar[Gate] = Gate(closed=False)
+
+    def __enter__(self) -> Self:
+        self.gate.pass_through()
+        return self
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Pass on."""
+        return x
+
+
+@contextmanager
+def opening_again(home: Platform) -> Iterator[None]:
+    """A home that is started again, in another thread, and opens its applications until the end of the block."""
+    home.close()
+    Gated.gate = Gate()
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(home.start)
+        try:
+            Gated.gate.somebody_waits()
+            home.remoting.connect("inproc:h2")
+            yield
+        finally:
+            Gated.gate.open()
+        started.result(PATIENCE)
+
+
+def test_a_home_that_opens_its_part_again_says_so(tmp_path: Path):
+    """It knows the nodes on other hosts meanwhile, and refuses changes, which it could not lead to their end."""
+    with linked("h1", "h2", slets=(Gated,), state=tmp_path) as there:
+        home, later = there.home, Application("later")
+        home.apply(there.line(endless, plain, Gated))
+        there.move("h2", "b")
+        later.add("numbers", count_up)
+        home.apply(later.build())
+        with opening_again(home):
+            assert home.status(APP)["state"] == "opening"
+            assert Found(home, APP, "b").node_status()["host"] == "h2"
+            with pytest.raises(StillOpening, match=r"'later' is still opening on the platform 'h1': 0 of \? slets"):
+                Found(home, "later", "numbers").node_status()
+            for refused in (
+                lambda: home.plan_edits(APP, [{"edit": "suspend", "node": "b"}]),
+                lambda: home.rollback(APP, "b"),
+                lambda: home.accept_loss(APP),
+                lambda: home.remove(APP),
+            ):
+                with pytest.raises(StillOpening, match=r"'app' is still opening on the platform 'h1': .*, c since"):
+                    refused()
+            assert there.platforms["h2"].applications() == [APP]
+        there.apply(lambda mesh: mesh.suspend("b"), timeout=PATIENCE)
+
+
+def test_a_change_over_hosts_is_made_while_another_application_opens(tmp_path: Path):
+    """The platform takes part in plans as soon as it is linked."""
+    with linked("h1", "h2", slets=(Gated,), state=tmp_path) as there:
+        home, slow = there.home, Application("slow")
+        home.apply(there.line(endless, plain))
+        there.move("h2", "b")
+        slow.add("gated", Gated, x=slow.add("numbers", endless))
+        home.apply(slow.build())
+        with opening_again(home):
+            home.plan_edits(APP, [{"edit": "suspend", "node": "b"}]).apply(timeout=PATIENCE)
+            assert there.component("h2", "b").status is State.SUSPENDED
 
 
 def test_streams_meet_in_another_order_after_a_restart(tmp_path: Path):

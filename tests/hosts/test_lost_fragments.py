@@ -74,7 +74,7 @@ def test_a_fragment_begins_anew_on_a_host_that_has_lost_it():
         assert hosts.a.history("app")[-1]["what"] == "accept"
         assert total(hosts.a, "back").number > seen
         assert hosts.a.status("app")["state"] == "running"
-        with pytest.raises(PlanError, match="no connector of app has lost anything"):
+        with pytest.raises(PlanError, match="no host or connector of app has lost anything"):
             hosts.a.accept_loss("app")
         assert "nothing to accept" in hosts.a.history("app")[-1]["outcome"]
         with pytest.raises(PlanError, match="'b' is not the home of an application 'app'"):

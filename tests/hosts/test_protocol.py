@@ -90,15 +90,14 @@ def test_the_deadline_names_those_who_are_late():
     home.begin("p", {"a": Fragment(), "b": Fragment()}, 0.0, prepare=9, hold=2)
     home.receive(Ready("p", "a", "prepare"), 8.0)
     *_, ended = home.timeout(9.0)
-    cure = "repeat it, with a longer timeout (`--timeout`) if the command has one"
-    reasons = {"home": f"no answer to prepare from b within 9 s; {cure}"}
-    assert ended == Ended("p", commit=False, reasons=reasons)
+    reasons = {"home": "no answer to prepare from b within 9 s"}
+    assert ended == Ended("p", commit=False, reasons=reasons, late=("b",))
     home.begin("q", {"a": Fragment()}, 10.0, prepare=9, hold=2)
     home.receive(Ready("q", "a", "prepare"), 11.0)
     home.receive(Ready("q", "a", "hold"), 12.0)
     assert home.due == 13.0
     assert home.receive(Ready("q", "a", "cut"), 13.0)[1] == Ended(
-        "q", commit=False, reasons={"home": f"no answer to cut from a within 2 s; {cure}"}
+        "q", commit=False, reasons={"home": "no answer to cut from a within 2 s"}, late=("a",)
     )
 
 

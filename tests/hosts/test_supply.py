@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest.mock import Mock
 
 import pytest
 
 from exop import Application, Platform
-from exop.errors import BundleError, PeerRefused, PlanError
+from exop.errors import BundleError, BundleInUse, ConnectionLost, PeerRefused, PeerUnreachable, PlanError
 from exop.hosts.supply import Supply
 from exop.model.meshes.mesh import Mesh
 from tests.bundle.folders import speeds, started, states
@@ -60,6 +61,28 @@ def test_a_host_that_takes_no_bundle_refuses_the_change(tmp_path: Path, monkeypa
         ):
             a.apply(mesh)
         assert a.applications() == b.applications() == []
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_what_an_undone_change_leaves_on_a_host_is_told(away: bool):
+    """The host is killed while the change is made, or while it gets a bundle: with the commands for its return."""
+    lost = ConnectionLost(address="h", operation="install_bundle", problem="reset")
+    peer = Mock(uninstall_bundle=Mock(side_effect=PeerUnreachable(address="h", problem="refused")))
+    peer.list_bundles.return_value = [{"bundle": "c@1.0.0", "state": "installed"}]
+    peer.stop_bundle.side_effect = BundleInUse(bundle="c@1.0.0", event="stopped", users=["other.node"])
+    peer.start_bundle.side_effect = lost if away else None
+    links = {"h": Mock(platform=Mock(return_value=peer))}
+    archives = {"c@1.0.0": b"", "b@2.0.0": b""}
+    supply = Supply("a", lambda: links, lambda name: archives, lambda name: None)  # type: ignore[arg-type,return-value]
+    with (
+        pytest.raises(PlanError, match="does not take .*(reset).*repeat this when" if away else "undone") as told,
+        supply.sent("app", {"h": {"b@2.0.0": ["b@2.0.0:slet"]}}),
+    ):
+        raise PlanError("undone")
+    first, second = told.value.__notes__
+    assert "b@2.0.0, which the change needed, stays on h (no platform answers at h: refused;" in first
+    assert first.endswith("`exop bundle uninstall b@2.0.0 --on h`")
+    assert second.endswith("`exop bundle stop c@1.0.0 --on h`")
 
 
 def test_a_bundle_of_other_files_does_not_count():

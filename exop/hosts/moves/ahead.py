@@ -163,8 +163,7 @@ class Ahead:
         sent = self.sent.get(node)
         if sent is None or state is None:
             return b"", {}
-        for _ in sent.scan(state):
-            pass
+        deque(sent.scan(state), 0)
         return encode(sent.waiting), sent.parts(state)
 
     def await_parts(self, host: str, node: str, kind: type[Memento] | None) -> None:

@@ -207,8 +207,7 @@ class Handing:
             self.change.old[node].flush(self.change.timeout)
             self._queued[node] = queued(self.change.deployment, self.change.old[node])
         own = {rest.outbox for rest in self.transfer.rests if rest.source == self.host}
-        halves = {*self.transfer.sent, *self.change.handed_over, *own}
-        self._halves = {name: self._half(name) for name in halves}
+        self._halves = {name: self._half(name) for name in {*self.transfer.sent, *self.change.handed_over, *own}}
 
     def _fill_outboxes(self) -> None:
         """Store in each outbox what waits in front of it: other connectors of the channel may have it already."""

@@ -130,11 +130,10 @@ class Coordinator:
         actions: list[Action] = []
         for progress in list(self._plans.values()):
             if now >= progress.deadline:
-                late = ", ".join(progress.missing())
+                late = tuple(progress.missing())
                 limit = progress.prepare if progress.phase == "prepare" else progress.hold
-                cure = "repeat it, with a longer timeout (`--timeout`) if the command has one"
-                reason = f"no answer to {progress.phase} from {late} within {limit:g} s; {cure}"
-                actions += self._abort(progress, {self.name: reason})
+                reason = f"no answer to {progress.phase} from {', '.join(late)} within {limit:g} s"
+                actions += self._abort(progress, {self.name: reason}, late)
             elif now >= progress.resend_at:
                 actions += self._request(progress, now)
         return actions
@@ -192,8 +191,8 @@ class Coordinator:
         epochs = {name: progress.epochs[name] for name in fragment.fences}
         return Propose(plan, self.name, fragment.change, epochs, peers, progress.prepare, progress.hold)
 
-    def _abort(self, progress: _Progress, reasons: Mapping[str, str]) -> list[Action]:
+    def _abort(self, progress: _Progress, reasons: Mapping[str, str], late: tuple[str, ...] = ()) -> list[Action]:
         """Abort, and tell the members once: a member that misses the message asks for the outcome."""
         del self._plans[progress.plan]
         decisions = [Send(member, Decision(progress.plan, self.name, commit=False)) for member in progress.members]
-        return [*decisions, Ended(progress.plan, commit=False, reasons=reasons)]
+        return [*decisions, Ended(progress.plan, commit=False, reasons=reasons, late=late)]

@@ -76,8 +76,10 @@ class Exchange:
         self._closed = True
 
     def open(self) -> None:
-        """Accept messages from now on."""
+        """Process messages from now on; those that have come before, and those of interrupted plans, wait for it."""
         self._closed = False
+        if not self._mail.empty():
+            self.start()
 
     def start(self) -> None:
         """Start the thread, unless it runs."""

@@ -226,11 +226,12 @@ class Do(Value):
 
 
 class Ended(Value):
-    """Home: report the outcome of the plan to its caller, with the reasons of the members that refused."""
+    """Home: report the outcome of the plan to its caller; with the reasons not to commit it, and who was too late."""
 
     plan: str
     commit: bool
     reasons: Mapping[str, str] = field(default_factory=dict)
+    late: tuple[str, ...] = ()
 
 
 class Conflict(Value):

@@ -76,8 +76,7 @@ class ControlClient:
     def over(cls, contact: Contact, limits: Limits) -> ControlClient:
         """Call the platform that has dialled, over its connection with exchanged roles; it cannot be dialled again."""
         client = cls("", limits=limits)
-        client._endpoint, client._address = None, f"the connection of {contact.peer}"
-        client._contact = contact
+        client._endpoint, client._address, client._contact = None, contact.peer.name, contact
         return client
 
     @overload
