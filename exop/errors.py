@@ -356,18 +356,14 @@ class ConnectionLost(PeerUnreachable):
     """The connection ended before the answer arrived: `address`, `operation`, `problem`, `cure`."""
 
     template = "the connection to {address} ended during {operation!r} ({problem}); {cure}"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "cure": "it is unknown whether it was carried out: look with `exop ps` before you repeat it"
-    }
+    defaults: ClassVar[Mapping[str, Any]] = {"cure": "it is unknown whether it was carried out: see `exop ps` first"}
 
 
 class CallTimeout(PeerUnreachable):
     """The answer did not arrive in time: `address`, `operation`, `seconds`, `cure`."""
 
     template = "{address} did not answer {operation!r} within {seconds:g} s; {cure}"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "cure": "it may still carry it out: look with `exop ps` before you repeat it"
-    }
+    defaults: ClassVar[Mapping[str, Any]] = {"cure": "it may still carry it out: see `exop ps` before you repeat it"}
 
 
 class AddressInUse(RemotingError):

@@ -194,12 +194,12 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"address": "/run/a", "operation": "apply", "problem": "reset"},
         (
             "the connection to /run/a ended during 'apply' (reset); it is unknown whether it was carried out: "
-            "look with `exop ps` before you repeat it"
+            "see `exop ps` first"
         ),
     ),
     "CallTimeout": (
         {"address": "/run/a", "operation": "apply", "seconds": 5.0},
-        "/run/a did not answer 'apply' within 5 s; it may still carry it out: look with `exop ps` before you repeat it",
+        "/run/a did not answer 'apply' within 5 s; it may still carry it out: see `exop ps` before you repeat it",
     ),
     "PeerRefused": ({"address": "/run/a", "problem": "not yours"}, "the platform at /run/a refused: not yours"),
     "ProtocolMismatch": (

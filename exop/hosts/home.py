@@ -251,13 +251,11 @@ class Home:
                 went += [one.outbox] if gone else []
                 unknown += [one.outbox] if gone is None else []
             if unknown:
-                raise PlanError(
-                    f"{', '.join(went) or 'nothing'} goes on; whether other connectors have lost their state is known "
-                    f"when they are connected, see `exop peers`: {', '.join(unknown)}; repeat `exop accept "
-                    f"{application}` then"
-                )
+                why = f"not known, as they are not connected (see `exop peers`): {', '.join(unknown)}"
+                cure = f"repeat `exop accept {application}` when they are"
+                raise PlanError(f"{', '.join(went) or 'nothing'} goes on; of other connectors, it is {why}; {cure}")
             if not went:
-                raise PlanError(f"no host and no connector of {application} has lost anything: nothing to accept")
+                raise PlanError(f"no host or connector of {application} has lost anything: there is nothing to accept")
         return went
 
     def _lost(self, host: str, application: str, *, runs: bool = True) -> str:
@@ -400,9 +398,8 @@ class Home:
             if found.finished and not target.finished:
                 raise finished(name)
             if waiting := found.leaving & {*parts}:
-                raise PlanError(
-                    f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached"
-                )
+                hosts = ", ".join(sorted(waiting))
+                raise PlanError(f"{hosts} has not removed the former {name} yet, or is not reached")
             self.pending[number] = found, target
         try:
             outcome = self._exchange.begin(name, number, parts, prepare=max(60.0, patience) + trying, hold=patience)

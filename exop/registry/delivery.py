@@ -85,9 +85,8 @@ class Delivery:
         with self._news:
             calls = [self._call, *self._left.values()]
             if any(call is not None and call.thread == threading.get_ident() for call in calls):
-                raise RegistryError(
-                    "a listener cannot wait until events are delivered: its own call must end first; return"
-                )
+                why = "its own call must end first; return"
+                raise RegistryError(f"a listener cannot wait until events are delivered: {why}")
             if self._call is None and not self._waiting:
                 return not self._left
         delivered = threading.Event()  # set when all events queued before are delivered

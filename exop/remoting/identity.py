@@ -124,9 +124,8 @@ class Identity:
 
         key, now = self._key(), self._clock()
         certificate, authority = read_certificate(path := key.with_suffix(".pem")), read_certificate(self.folder / CA)
-        own = PeerCertificate(
-            name_of(certificate), certificate.serial_number, certificate.not_valid_after_utc.timestamp()
-        )
+        expires = certificate.not_valid_after_utc.timestamp()
+        own = PeerCertificate(name_of(certificate), certificate.serial_number, expires)
         revoked = newest_revoked(self.folder, authority, self._revoked)
         again = f"issue a new one: `exop certs issue {own.name}"
         try:

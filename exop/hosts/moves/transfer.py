@@ -216,9 +216,7 @@ def check_trying(plan: Plan, moves: Moves, home: str) -> None:
         for name, target in one.departing.items():
             node, after = plan.before.node(name), plan.after.node(name)
             if node.slet.own_driver or after.slet.own_driver:
-                raise PlanError(
-                    f"{name}: {node.slet.name} drives itself: move it to {target} without a trial or standby"
-                )
+                raise PlanError(f"{name}: {node.slet.name} drives itself: move it to {target} without trial or standby")
             if node.pending or after.pending:
                 raise PlanError(
                     f"{name} has settings that are to change at a point in the stream: move it to {target} without a "

@@ -225,6 +225,5 @@ def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello, 
 
 
 def _mismatch(address: str, theirs: object, release: str) -> ProtocolMismatch:
-    return ProtocolMismatch(
-        address=address, ours=PROTOCOL, theirs=theirs, release=release, our_release=f"exop {__version__}"
-    )
+    ours = f"exop {__version__}"
+    return ProtocolMismatch(address=address, ours=PROTOCOL, theirs=theirs, release=release, our_release=ours)
