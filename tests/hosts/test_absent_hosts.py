@@ -182,7 +182,7 @@ def test_a_slet_waits_for_an_absent_host_and_goes_on_by_itself(kind: str):
             assert held_nodes(status) == "; waiting: reads"
             assert [*problem_lines(status)] == [f"app.reads waits for table.at.h2 ({why})"]
             assert troubles(status["nodes"]["reads"], "app.reads") == [f"waits for {why}"]
-            assert not [*attention_lines(status)]
+            assert not [*attention_lines(status, brief=True)]
             assert status["nodes"]["reads"]["state"] == "active"
         one.goes_on()
         assert not held_nodes(one.there.home.status(APP)["hosts"]["h1"])
