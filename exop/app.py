@@ -213,9 +213,8 @@ class Application:
             BuilderError: a command of `exop` is importing the file that calls this, to build the application.
         """
         if file := IMPORTED.get():
-            raise BuilderError(
-                f'{file} runs its application when imported; put `run` below `if __name__ == "__main__":`'
-            )
+            cure = 'put `run` below `if __name__ == "__main__":`'
+            raise BuilderError(f"{file} runs its application when imported; {cure}")
         # Imported lazily: building and checking a mesh needs no platform.
         from exop.platform import Platform
         from exop.report import run_report

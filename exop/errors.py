@@ -87,10 +87,9 @@ class UnknownName(MeshError):
         offered = self.facts["kind"] in ("slet", "kind")
         if offered and f"exop-{plugin}" in _PLUGINS and not any(name.startswith(plugin) for name in known):
             return f"{message}; run {install_command(f'exop-{plugin}')}"
-        if self.facts["kind"] == "peer":
-            how = "`exop connect URI` links it with one, `exop serve` by --peer NAME=URI, or by --listen if that dials"
-            return f"{message}; {how}" + (f"; known: {', '.join(known)}" if known else "")
-        return f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
+        message = f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
+        links = "; `exop connect URI` links it with one, `exop serve` by --peer NAME=URI, or --listen if the peer dials"
+        return message + (links if self.facts["kind"] == "peer" else "")
 
 
 class SettingError(MeshError):
@@ -356,7 +355,7 @@ class ConnectionLost(PeerUnreachable):
     """The connection ended before the answer arrived: `address`, `operation`, `problem`, `cure`."""
 
     template = "the connection to {address} ended during {operation!r} ({problem}); {cure}"
-    defaults: ClassVar[Mapping[str, Any]] = {"cure": "it is unknown whether it was carried out: see `exop ps` first"}
+    defaults: ClassVar[Mapping[str, Any]] = {"cure": "it is unknown whether it was carried out: `exop ps` shows it"}
 
 
 class CallTimeout(PeerUnreachable):

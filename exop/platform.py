@@ -319,7 +319,8 @@ class Platform(Management[Plan]):
 
     def _status_here(self, opening: Mapping[str, Deployment], application: str) -> dict[str, Any]:
         """Return the status of an application, or of its fragment on this platform, also while it is *opening*."""
-        found = application_status(opening.get(application) or self.deployment(application))
+        known = opening.get(application) or self.components.opening.get(application)
+        found = application_status(known or self.deployment(application))
         found |= self._applications.changes.shadows.status(application)
         taker = self._applications.checkpoints.takers.get(application)
         calls = self.components.user.plain(application)

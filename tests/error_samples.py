@@ -194,7 +194,7 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"address": "/run/a", "operation": "apply", "problem": "reset"},
         (
             "the connection to /run/a ended during 'apply' (reset); it is unknown whether it was carried out: "
-            "see `exop ps` first"
+            "`exop ps` shows it"
         ),
     ),
     "CallTimeout": (

@@ -320,11 +320,9 @@ class Development:
             kept = {key for key in node.slet.settings if edited.get(key, _UNSET) == before.get(key, _UNSET)}
             known = {key: value for key, value in edited.items() if key not in kept}
             known |= {key: value for key, value in current.items() if key in kept}
-            complete = node.slet.configured(name, known)
+            node = dataclasses.replace(node, settings=node.slet.configured(name, known), given=frozenset(known))
             host = now.host if node.host == was.host else node.host
-            nodes[name] = dataclasses.replace(
-                node, settings=complete, given=frozenset(known), suspended=now.suspended, host=host
-            )
+            nodes[name] = dataclasses.replace(node, suspended=now.suspended, host=host)
         return dataclasses.replace(mesh, nodes=nodes, revision=running.revision)
 
 

@@ -58,9 +58,9 @@ class Found:
                 f"`exop mesh {application}` its connections, and `exop configure {application}.{name} NAME=VALUE` "
                 f"changes its settings, if its kind allows it (a window)"
             )
-        if name not in nodes and status.get("opening", {"total": None})["total"] == 0:
+        if name not in nodes and status.get("opening", {}).get("total") == 0:
             self.platform.failed_items(application, name)  # raises `StillOpening`, unless it is open by now
-            return self.node_status()
+            raise PlanError(f"{application} has just been opened: give the command again")
         if name not in nodes and any("nodes" not in one for one in hosts.values()):
             placed = self.platform.mesh(application).nodes.get(name)
             if placed is not None and (problem := hosts.get(placed.host or "", {}).get("problem")):

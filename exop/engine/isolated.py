@@ -171,12 +171,11 @@ class IsolatedEngine(Engine):
     def _start(self) -> None:
         """Start a process, and let it take over the state before the call that has failed."""
         self._connection, theirs = Pipe()
-        command = [sys.executable, "-c", f"from exop.engine.worker import main; main({theirs.fileno()})"]
+        fds = (theirs.fileno(),)
+        command = [sys.executable, "-c", f"from exop.engine.worker import main; main({fds[0]})"]
         try:
             with theirs:  # the pipe to its standard input is its lifeline
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),), start_new_session=True
-                )
+                self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=fds, start_new_session=True)
         except BaseException:
             self._connection.close()
             raise

@@ -25,6 +25,7 @@ from exop.errors import (
     RemotingError,
     StaleMesh,
     StateError,
+    StillOpening,
     UnknownName,
 )
 from exop.hosts.fragment import Fragments, Known, in_doubt, overruled
@@ -333,7 +334,7 @@ class Federation:
         if isinstance(message, messages.Report) and not (message.gone or leads_it):
             raise HomeLost(home=self.name, application=application, host=peer)
         if not leads and isinstance(message, (messages.Propose, messages.Proceed, messages.Finish, messages.Remove)):
-            problem = f"a change of {application} needs the role operate: [peers.{peer}] of its policy gives it"
+            problem = f'a change of {application} needs the role operate: [peers."{peer}"] of its policy gives it'
             raise PeerRefused(address=self.name, problem=problem)
         if not leads and known is None and found is None:
             raise PeerRefused(address=self.name, problem=f"{name} on {application}, which does not run here")
@@ -457,7 +458,7 @@ class Federation:
         if machines.member.plan is not None or not machines.removal.acquire(blocking=False):
             return  # a plan in progress, or another thread removes it, and its slets and channels still go
         try:
-            with suppress(StateError, PlanError, LastCheckpointFailed):  # not reported: the home asks again
+            with suppress(StateError, StillOpening, LastCheckpointFailed):  # not reported: the home asks again
                 if known is not None:
                     self._removed(application, notice.timeout)
                 self.exchange.send(notice.sender, application, messages.Report(self.name, gone=True))

@@ -173,8 +173,7 @@ class FragmentChange(Participant):
         turn.enter_context(running.changes.turns_of(name, runs=runs))
         self.change = change = running.changes.change(plan, runs.get(name), back, pairs.followers())
         if change is not None:
-            change.continued = work.transfer.continued
-            change.anew = [step.node for step in plan.steps] if work.former else ()
+            change.continued, change.adopted = work.transfer.continued, bool(work.former)
             if moves:
                 self._handing = Handing(self._here.name, change, work.transfer, ahead, pairs.behind)
                 change.before_cut += [feeder.settle for feeder in pairs.feeders]

@@ -93,7 +93,7 @@ class Spanning:
     def _state(self, hosts: Mapping[str, dict[str, Any]]) -> str:
         """Return the state of the application: that of the first host that does not run soundly, if any."""
         states = ["finished"] if self.finished else [one["state"] for one in hosts.values()]
-        return min(states, key=lambda state: (state == "running") + 2 * (state == "finished"))
+        return min(states, key=lambda state: {"running": 1, "finished": 2}.get(state, 0))
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Home:
             channels = self._applications.get(application).channels.items()
             known = {name: channel for name, channel in channels if isinstance(channel, Outbox)}
             if (lost_one := known.get(outbox)) is None:
-                raise UnknownName(place=f"{application} on {self.name}", kind="outbox", name=outbox, known=known)
+                raise UnknownName(place=f"{application} on {self.name}", kind="outbox", name=outbox, known=[*known])
             lost_one.accept_loss()
             return [outbox]
         if (found := self.spanning(application)) is None:
@@ -251,9 +251,8 @@ class Home:
                 went += [one.outbox] if gone else []
                 unknown += [one.outbox] if gone is None else []
             if unknown:
-                why = f"not known, as they are not connected (see `exop peers`): {', '.join(unknown)}"
-                cure = f"repeat `exop accept {application}` when they are"
-                raise PlanError(f"{', '.join(went) or 'nothing'} goes on; of other connectors, it is {why}; {cure}")
+                why = f"whether these have lost their state is known when they are connected: {', '.join(unknown)}"
+                raise PlanError(f"accepted: {', '.join(went) or 'none'}; {why}; repeat this then, see `exop peers`")
             if not went:
                 raise PlanError(f"no host or connector of {application} has lost anything: there is nothing to accept")
         return went
@@ -277,11 +276,13 @@ class Home:
 
     def _accepted(self, one: Connector, application: str) -> bool | None:
         """Let a connector go on; return whether it had lost its state, or `None` if that is not known yet."""
+        if self._away([one.source]):
+            return None
         try:
             there: Any = self if one.source == self.name else self._links()[one.source].platform()
             there.accept_loss(application, one.outbox)
         except (PlanError, PeerUnreachable) as problem:
-            return False if isinstance(problem, PlanError) else None
+            return None if problem.facts.get("unknown", isinstance(problem, PeerUnreachable)) else False
         return True
 
     def answers(

@@ -86,7 +86,7 @@ class Supply:
                     time.sleep(0.05)  # they are being closed
                     continue
                 log = logger("exop.hosts").info if users else logger("exop.hosts").warning
-                log("a bundle was not stopped", host=host, bundle=bundle, problem=str(problem))
+                log("a bundle stays there", host=host, bundle=bundle, problem=str(problem))
                 cure = f"when that is over, `exop bundle {verb} {bundle} --on {host}`"
                 return f"the bundle {bundle}, which the change needed, stays on {host} ({problem}); {cure}"
 
@@ -118,7 +118,7 @@ class Supply:
         except PeerUnreachable:
             return set()
         except PeerRefused as error:
-            raise PlanError(f"{self.name} needs the role operate on {host}: {error.facts.get('cure', error)}") from None
+            raise PlanError(f"a change on {host} needs the role operate there: {error}") from None
         others = {one["bundle"] for one in rows if one.get("digest") not in (None, self.digest(one["bundle"]))}
         return {slet for slet in slets if slet not in there or slet.rpartition(":")[0] in others}
 

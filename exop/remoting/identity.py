@@ -153,7 +153,7 @@ class Identity:
             raise problem_at(self.folder, "it is an authority, which belongs on no host", "give its folder NAME")
         if len(keys) != 1:
             found = f"it contains {len(keys)} keys instead of one" if self.folder.is_dir() else "no such folder"
-            cure = "give the folder that `exop certs issue NAME` has made in that of the authority, or a copy of it"
+            cure = "give the folder NAME that `exop certs issue NAME` has made, or a copy of it"
             raise problem_at(self.folder, found, cure)
         if keys[0].stat().st_mode & 0o077:
             raise problem_at(keys[0], "other users can read it", f"chmod 600 {keys[0]}")

@@ -193,8 +193,9 @@ class History:
         """
         found, left = list[int](), list[int]()
         for later, row in self._rows(mesh.name).items():
-            nodes = [text for part, text in (row.get("undo") or {}).items() if part.startswith("nodes/") and text]
-            if later > number and all(text.partition('slet = "')[2].partition('"')[0] in slets for text in nodes):
+            undo = row.get("undo") if later > number else None
+            nodes = [text for part, text in (undo or {}).items() if part.startswith("nodes/") and text]
+            if undo and all(text.partition('slet = "')[2].partition('"')[0] in slets for text in nodes):
                 left.insert(0, later)
         while not fits(found):  # undoing ever more of the latest changes, one makes it valid, which is found by halving
             last = bisect_left(range(len(left)), True, key=lambda at: fits([*found, *left[: at + 1]]))

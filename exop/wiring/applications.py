@@ -15,9 +15,8 @@ from exop.errors import CheckpointError, ExopError, PlanError, StateError, Still
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.diff import difference
-from exop.model.meshes.fragments import REMOTE
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.nodes import HERE
+from exop.model.meshes.nodes import HERE, INBOX, OUTBOX
 from exop.model.slets.handover import tried
 from exop.runtime.catalog import Catalog
 from exop.runtime.component import Component
@@ -414,12 +413,12 @@ class Applications:
     def check_hosts(self, placed: Iterable[Node | ChannelSpec], peers: Collection[str] = ()) -> None:
         """Raise `PlanError` for a host that is neither this platform nor a peer, `UnknownName` for such a connector."""
         for one in placed:
-            kind = getattr(one, "kind", "")  # of a channel
-            peer = one.settings.get("peer") if kind in REMOTE and one.host in (None, self._host, HERE) else None
+            kind, here = getattr(one, "kind", ""), one.host in (None, self._host, HERE)  # a node has no kind
+            peer = one.settings.get("peer") if here and kind in (OUTBOX, INBOX) else None
             if peer and peer not in self._manager.wires:
                 place = f"the channel {one.name!r} ({kind}): the platform {self._host!r}"
                 raise UnknownName(place=place, kind="peer", name=peer, known=self._manager.wires)
-            if one.host not in (None, self._host, HERE, *peers):
+            if not here and one.host not in peers:
                 known = f"its peers: {', '.join(sorted(peers))}" if peers else "it has no peers"
                 raise PlanError(
                     f"{one.name} is placed on {one.host!r}, and this platform ({self._host!r}) has no connection to "

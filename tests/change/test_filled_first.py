@@ -349,7 +349,7 @@ def test_a_queue_without_room_for_what_comes_before_its_table_is_filled_is_repor
     told = "enrich accepts no items until 'rates' is filled, whose .* the queue 'cars', which holds 10 items"
     with pytest.raises(ComponentFailed, match=told):
         platform.wait("app", PATIENCE)
-    (line,) = attention_lines(platform.status("app"))
+    (line,) = attention_lines(platform.status("app"), brief=True)
     assert line.startswith("app.cars: enrich accepts no items until 'rates' is filled, whose producer waits ")
     mesh = platform.mesh("app")
     room = ChannelSpec("room", "queue", {"capacity": 500})

@@ -234,7 +234,7 @@ def test_an_end_that_was_acknowledged_comes_again_after_a_loss(
         if lost == "content":
             b = begin("a")
             eventually(lambda: counted(a, "numbers.to.b", state="state lost"), "the loss on b")
-            with pytest.raises(PlanError, match="numbers.to.b goes on; .*: check.to.c; repeat `exop accept app` when"):
+            with pytest.raises(PlanError, match="accepted: .*numbers.to.b; .*: check.to.c; repeat this then"):
                 a.accept_loss("app")
             b.remoting.connect("inproc:c")
             eventually(lambda: counted(b, "check.to.c", state="state lost"), "the loss on its way to c")

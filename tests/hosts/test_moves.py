@@ -98,15 +98,18 @@ def five(x: InputPort[int]) -> Iterator[int]:
 
 
 def test_a_source_moves_though_its_consumer_has_ended():
-    """To the host of the consumer and of the queue between them, and from there: nothing comes behind the end."""
+    """To the host of the consumer and of the queue between them, and from there; no other one is connected to it."""
     with hosts("h1", "h2", "h3", slets=(five,)) as there:
         app = Application(APP)
         waits = app.channel("waits", "queue", host="h2")
         app.add("a", endless, out=waits)
         app.add("sink", there.sink, x=app.on("h2").add("five", five, x=waits))
+        app.add("keeps", plain, x=app.add("other", endless))
         there.home.apply(app.build())
         eventually(lambda: there.component("h2", "five").has_ended)
         for host in ("h2", "h3"):
+            with pytest.raises(PlanError, match=r"the stream has ended at five.x: other.out cannot be connected"):
+                there.apply(lambda mesh: mesh.rewire("other", out="waits").move("other", to="h2"))
             there.move(host, "a")
         eventually(lambda: len(there.seen) == 5)
         assert not there.component("h3", "a").has_ended

@@ -215,7 +215,7 @@ def test_a_peer_needs_the_role_of_an_operation(tmp_path: Path) -> None:
         ControlClient(server.address) as client,
     ):
         assert client.call("look") == 1
-        with pytest.raises(PeerRefused, match="this needs the role admin"):
+        with pytest.raises(PeerRefused, match="the call needs the role admin"):
             client.call("load")
 
 
@@ -236,7 +236,7 @@ def test_a_refused_call_is_logged_and_recorded(
         platform.apply(app.build())
         mesh = observer.mesh("numbers")
         for _ in range(3):
-            with pytest.raises(PeerRefused, match="refused: this needs the role operate, and the role .* observe"):
+            with pytest.raises(PeerRefused, match="refused: the call needs the role operate, and the role .* observe"):
                 observer.end("numbers")
         calls = (
             lambda: observer.apply(mesh),

@@ -53,7 +53,7 @@ class Transfer:
         sent: The outboxes whose events are handed over, each with the hosts that get them.
         received: The inboxes whose progress is handed over, each with the hosts that get it.
         rests: The events that this host delivers.
-        continued: The ports, also of relays, whose consumers had the stream of the channel before, by another way.
+        continued: The ports, also of relays, that were connected to their channel before, by another way.
         retracted: The channels here to which the output of a node now comes by a connector that others use already:
             the punctuations of its relay here, or, for its outbox, all, did not hold for the items of that node.
         wave: A host is cut after those from which it takes over.
@@ -168,8 +168,9 @@ class Moves:
             self._redirect(connector, there)
 
     def _continued(self) -> None:
-        """Find the ports to which a channel must not send again what it keeps, where the streams are connected anew."""
-        relays = {(one.channel, one.target): one.outbox for one in self.after.connectors.values() if not one.inward}
+        """Find the ports that were connected to a channel before, where the streams are connected anew."""
+        others = [(one, one.source if one.inward else one.target) for one in self.after.connectors.values()]
+        relays = {(one.inward, one.channel, host): one.relay[0] for one, host in others}
         for name in self.before.mesh.channels.keys() & self.after.mesh.channels.keys():
             was, there = self.before.channels[name], self.after.channels[name]
             ends = {(node.name, port): (self.before.of(node), was) for node, port in self.before.mesh.consumers(name)}
@@ -177,8 +178,15 @@ class Moves:
                 host = self.after.of(node)
                 if ends.get((node.name, port), (host, there)) != (host, there):
                     self.hosts[host].continued.append(f"{node.name}.{port}")
-                    if (name, host) in relays:
-                        self.hosts[there].continued.append(f"{relays[name, host]}.item")
+                    if (False, name, host) in relays:
+                        self.hosts[there].continued.append(f"{relays[False, name, host]}.item")
+            made = {(node.name, port): (self.before.of(node), was) for node, port in self.before.mesh.producers(name)}
+            makers = self.after.mesh.producers(name)
+            for host in {self.after.of(node) for node, _ in makers}:  # a relay stands for all of its host
+                ways = [(node.name, port) for node, port in makers if self.after.of(node) == host]
+                if made.keys() >= {*ways} and any(made[way] != (host, there) for way in ways):
+                    ways = [(relays[True, name, host], "out")] if (True, name, host) in relays else ways
+                    self.hosts[there].continued += [f"{node}.{port}" for node, port in ways]
 
     def _redirect(self, connector: Connector, ends: Iterable[str]) -> None:
         """Deliver the events of an outward connector directly to these of its ports, where they are afterwards."""

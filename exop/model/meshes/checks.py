@@ -91,9 +91,7 @@ def _full(value: Any, folder: Path) -> Any:
         return folder / value
     if type(value) in (list, tuple, set, frozenset):
         return type(value)(_full(one, folder) for one in value)
-    if type(value) is dict:
-        return {key: _full(one, folder) for key, one in value.items()}
-    return value
+    return {key: _full(one, folder) for key, one in value.items()} if type(value) is dict else value
 
 
 def _refusal(node: Node, *, travels: bool) -> str:
@@ -291,9 +289,8 @@ def join_mismatch(kind: type[KindLike], pushed: PortType, taken: PortSpec, *, de
 
     A port that pulls from a window reads its items, not windows.
     """
-    return mismatch(
-        pushed if taken.pulled and kind.kind == WINDOW else kind.carries(pushed), taken.type, decoded=decoded
-    )
+    carried = pushed if taken.pulled and kind.kind == WINDOW else kind.carries(pushed)
+    return mismatch(carried, taken.type, decoded=decoded)
 
 
 def sinks_that_refuse(mesh: Mesh, before: Mesh) -> Iterator[str]:

@@ -160,7 +160,7 @@ class Hosting:
 
         Raises:
             UnknownName: the application has no such outbox here.
-            PlanError: nothing is lost, or a connector that may have lost its state is not connected yet: repeat it.
+            PlanError: nothing is lost, or that is not known before a connector is connected: repeat it then.
         """
         return list(self._hosts.accept_loss(application, channel))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerRefused, PeerUnreachable
+from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable, RemotingError
 from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.peers import data_frames as frames
 from exop.remoting.peers.data import DataConnection, Ready
@@ -151,10 +151,11 @@ class PeerLink:
 
     def failed(self, problem: Exception) -> None:
         """Store why there is no connection, if there is none; `call` adds the address and the remedy."""
-        bare = problem.facts.get("problem") if isinstance(problem, PeerUnreachable) else None
+        bare = problem.facts.get("problem", "") if isinstance(problem, PeerUnreachable) else None
         if not self.connected:
             before, self.reason = self.reason, str(bare or problem)
-            self.refused = isinstance(problem, PeerRefused) or (self.refused and self.reason == before)
+            refusal = bare is None and isinstance(problem, RemotingError)
+            self.refused = refusal or (self.refused and self.reason == before)
 
     def close(self, reason: str = "the platform has closed the link") -> None:
         """End the connection for good; no method of an outbox or inbox is called any more."""

@@ -288,7 +288,7 @@ class RemotingService:
                 self._server.serve_at(link.uri, link.peer, ended=ended.set)
             except (ExopError, OSError, RuntimeError) as problem:  # a lack of descriptors or threads passes
                 link.failed(problem)
-                if (why := str(problem)) not in told and not self._closing.is_set():
+                if (why := str(problem)) not in told and not (link.connected or self._closing.is_set()):
                     told.add(why)
                     _log.warning("the peer %r is not linked: %s; the platform goes on trying", link.peer, why)
             else:

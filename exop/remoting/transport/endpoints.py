@@ -172,7 +172,7 @@ def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None =
                 raise PeerRefused(f"the platform at {endpoint.label} {what}: {found}") from None
         if isinstance(problem, OSError):
             reason = problem.strerror or str(problem) or type(problem).__name__
-            more = {"cure": "correct the host, or its entry in DNS"} if isinstance(problem, socket.gaierror) else {}
+            more = {"cure": "correct the host, or its entry in DNS"} if problem.errno == socket.EAI_NONAME else {}
             raise PeerUnreachable(address=endpoint.label, problem=reason, **more) from None
         raise
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from exop.errors import ConnectorLost, NotStorable, PeerUnreachable, PlanError, StateError
+from exop.errors import ConnectorLost, NotStorable, PlanError, StateError
 from exop.logs import logger
 from exop.model.items import EndOfStream
 from exop.runtime.channels.base import RETRACTED, Outlet, wait_for_disk
@@ -329,13 +329,12 @@ class Outbox(Connector):
         The last punctuation, or the end, that was acknowledged comes first: the producers do not send it again.
 
         Raises:
-            PlanError: nothing is lost.
-            PeerUnreachable: whether something is lost is known when the inbox is connected again.
+            PlanError: nothing is lost, or, with the fact `unknown`, that is known when the inbox is connected again.
         """
         with self._turn:
             if self.state not in (CONNECTED, LOST):
-                problem = f"whether the connector {self.key} has lost its state is known when it is connected"
-                raise PeerUnreachable(address=self.peer, problem=problem, cure="repeat this then, see `exop peers`")
+                why = f"whether the connector {self.key} has lost its state is known when it is connected"
+                raise PlanError(f"{why}; repeat this then, see `exop peers`", unknown=True)
             if self.state != LOST:
                 raise PlanError(f"the connector {self.key} has not lost its state: there is nothing to accept")
             # The stored events get new numbers: those that the inbox expects.

@@ -79,7 +79,7 @@ class Change:
     Attributes:
         departing: The removed nodes that go on at another host.
         arriving: The added nodes that come from another host.
-        anew: The nodes that take part when another host adopts the application, those that begin anew among them.
+        adopted: Whether another host becomes the home of the application, where some nodes begin anew.
         leaves: Whether the items that wait at an endpoint go to another host, with a node or channel.
         handed_over: The channels from other hosts whose contents are delivered in another way. All are set before the
             first step.
@@ -100,7 +100,7 @@ class Change:
     error: BaseException | None = None
     departing: Collection[str] = ()
     arriving: Collection[str] = ()
-    anew: Collection[str] = ()
+    adopted: bool = False
     leaves: Callable[[str], bool] = lambda endpoint: False
     handed_over: Collection[str] = ()
     continued: Collection[str] = ()
@@ -302,8 +302,7 @@ class Change:
             _, mesh = caught_up(self.plan.after, since, self.deployment)  # with the updates applied since then
             mesh = settle_updates(self.deployment, self.followers.ready.values(), since, mesh, undo)
             settle_channels(self.deployment, mesh, self.plan.changes, undo)
-            left = (to for node in self.departing for to in self.plan.before.node(node).outputs().values())
-            check_ends(region, {*self.anew, *self.continued, *self.coming, *left})
+            check_ends(region, self.continued, adopted=self.adopted)
             failpoint("rebind-before")
             self._complete = self.wiring.bind(self.deployment, region, self.continued, self.coming)
             failpoint("rebind-after")

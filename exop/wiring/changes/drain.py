@@ -6,7 +6,7 @@ an engine has not processed goes to its successor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
@@ -240,10 +240,11 @@ def _has_port(graph: WiringGraph, edge: Edge) -> bool:
     return vertex is not None and edge.port.name in vertex.component.spec.ports
 
 
-def check_ends(region: Region, again: Set[str]) -> None:
+def check_ends(region: Region, continued: Collection[str], *, adopted: bool) -> None:
     """Raise `PlanError` if a producer would be connected to a slet that has forwarded the end of its stream.
 
-    The nodes, ports and channels in *again* were connected before, over hosts: what has ended by now gets nothing more.
+    Ports in *continued* were connected before, over hosts, and all if the application is *adopted*: what has ended by
+    now gets nothing more.
     """
     before, after = region.before.graph, region.after.graph
     for name in region.channels:
@@ -257,7 +258,7 @@ def check_ends(region: Region, again: Set[str]) -> None:
             # A port that comes from another channel begins another stream, unless its slet has ended. A relay may stand
             # for a producer that has ended and moves to another host.
             begins = new and stays and not stored and producer.component.spec != RELAY
-            before_too = not again.isdisjoint((producer.node, edge.name, name))
+            before_too = adopted or (producer.name in continued and (stays or edge.name in continued))
             if before_too and edge.component.has_ended:
                 continue
             if over or (begins and (sent or edge.port.name in edge.component.ended)):

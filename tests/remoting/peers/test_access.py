@@ -104,9 +104,9 @@ def test_channels_that_a_peer_loses_and_regains(hosts):
 def test_a_peer_that_has_not_dialled_may_do_what_the_policy_of_the_dialler_permits(hosts):
     """Each platform decides for itself: the role of the home at the edge is not that of the edge at the home."""
     assert hosts.home.remoting.peers["edge"].call("applications") == []
-    with pytest.raises(PeerRefused, match="edge refused: this needs the role admin, and the role .* is operate"):
+    with pytest.raises(PeerRefused, match="edge refused: the call needs the role admin, and the role .* is operate"):
         hosts.home.remoting.peers["edge"].call("start_bundle", bundle="x")
-    with pytest.raises(PeerRefused, match=r"this needs the role operate, .* is observe; \[peers.edge\] in"):
+    with pytest.raises(PeerRefused, match=r'the call needs the role operate, .* is observe; \[peers."edge"\] in'):
         hosts.edge.remoting.peers["home"].call("end", application="lr")
     assert ("start_bundle", "platform home") in refused(hosts.edge)
     assert ("end", "platform edge") in refused(hosts.home)
@@ -130,7 +130,7 @@ def test_a_host_answers_the_home_without_a_role(hosts):
     changes = [one for one in hosts.edge.history("lr") if one["what"] == "change"]
     assert [one["who"] for one in changes] == ["platform home"]
     for message in (Propose("1@edge", "edge", b"", {}, (), 1.0, 1.0), Remove("edge", 1.0), Finish("edge")):
-        with pytest.raises(PeerRefused, match=r"a change of lr needs the role operate: \[peers.edge\]"):
+        with pytest.raises(PeerRefused, match=r'a change of lr needs the role operate: \[peers."edge"\]'):
             hosts.edge.remoting.peers["home"].call("protocol", application="lr", message=encode(message))
     with pytest.raises(PeerRefused, match="on other, which does not run here"):
         hosts.edge.remoting.peers["home"].call("protocol", application="other", message=encode(Ask("1@edge", "edge")))

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from exop import Batch, EndOfStream, Punctuation
-from exop.errors import NotStorable, PeerUnreachable, PlanError, UnknownName
+from exop.errors import NotStorable, PlanError, UnknownName
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.base import RETRACTED
 from exop.runtime.channels.connector import CONNECTED, LOST
@@ -215,7 +215,7 @@ def test_an_inbox_that_was_full_reports_its_credit(wires, ack):
 def test_an_operator_accepts_what_an_inbox_has_lost(wires):
     """The outbox goes on with the oldest event that it stores."""
     sender, receiver, entry, log = pair(wires)
-    with pytest.raises(PeerUnreachable, match="is known when it is connected; repeat this then"):
+    with pytest.raises(PlanError, match="is known when it is connected; repeat this then"):
         sender.accept_loss()
     entry.push_batch([0, 1])
     wires.pump()
