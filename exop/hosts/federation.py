@@ -334,8 +334,7 @@ class Federation:
         if isinstance(message, messages.Report) and not (message.gone or leads_it):
             raise HomeLost(home=self.name, application=application, host=peer)
         if not leads and isinstance(message, (messages.Propose, messages.Proceed, messages.Finish, messages.Remove)):
-            problem = f'a change of {application} needs the role operate: [peers."{peer}"] of its policy gives it'
-            raise PeerRefused(address=self.name, problem=problem)
+            raise PeerRefused(address=self.name, problem=f"a change of {application} needs the role operate there")
         if not leads and known is None and found is None:
             raise PeerRefused(address=self.name, problem=f"{name} on {application}, which does not run here")
         names = {message.sender}

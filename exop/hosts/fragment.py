@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Bounds: TypeAlias = tuple[float | None, float, bool]
 
 
-@dataclass(eq=False, repr=False)
 class Work:
     """The change of one fragment.
 
@@ -37,15 +36,20 @@ class Work:
         back: The node whose predecessor takes over again.
     """
 
-    mesh: Mesh
-    bounds: Bounds
-    whole: tuple[str, int]
-    transfer: Transfer
-    former: str = ""
-    begins: bool = True
-    shadow: Shadow | None = None
-    keep: float | None = None
-    back: str = ""
+    def __init__(
+        self,
+        mesh: Mesh,
+        bounds: Bounds,
+        whole: tuple[str, int],
+        transfer: Transfer,
+        former: str = "",
+        begins: bool = True,
+        shadow: Shadow | None = None,
+        keep: float | None = None,
+        back: str = "",
+    ) -> None:
+        self.mesh, self.bounds, self.whole, self.transfer, self.former = mesh, bounds, whole, transfer, former
+        self.begins, self.shadow, self.keep, self.back = begins, shadow, keep, back
 
     def encoded(self) -> bytes:
         """Encode the work. Raises `MeshError` if a slet cannot travel."""

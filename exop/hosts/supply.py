@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from exop.errors import ExopError, PeerRefused, PeerUnreachable, PlanError, UnknownName
+from exop.errors import ExopError, PeerUnreachable, PlanError, UnknownName
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.spec import Absent
@@ -110,15 +110,13 @@ class Supply:
     def _unknown(self, host: str, slets: set[str]) -> set[str]:
         """Return the slets that a host does not know, or knows from other files of the same version of a bundle.
 
-        None if it cannot be asked, and so cannot prepare the change. Raise `PlanError` if it refuses this platform.
+        None if it cannot be asked, and so cannot prepare the change.
         """
         try:
             there = {one["slet"] for one in self.links()[host].call("slet_summaries")}
             rows = self.links()[host].call("list_bundles") if any("@" in slet for slet in slets) else ()
         except PeerUnreachable:
             return set()
-        except PeerRefused as error:
-            raise PlanError(f"a change on {host} needs the role operate there: {error}") from None
         others = {one["bundle"] for one in rows if one.get("digest") not in (None, self.digest(one["bundle"]))}
         return {slet for slet in slets if slet not in there or slet.rpartition(":")[0] in others}
 

@@ -109,7 +109,7 @@ def test_a_source_moves_though_its_consumer_has_ended():
         eventually(lambda: there.component("h2", "five").has_ended)
         for host in ("h2", "h3"):
             with pytest.raises(PlanError, match=r"the stream has ended at five.x: other.out cannot be connected"):
-                there.apply(lambda mesh: mesh.rewire("other", out="waits").move("other", to="h2"))
+                there.apply(lambda mesh: mesh.remove("keeps").rewire("other", out="waits").move("other", to="h2"))
             there.move(host, "a")
         eventually(lambda: len(there.seen) == 5)
         assert not there.component("h3", "a").has_ended

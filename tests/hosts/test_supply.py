@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from exop import Application, Platform
-from exop.errors import BundleError, BundleInUse, ConnectionLost, PeerRefused, PeerUnreachable, PlanError
+from exop.errors import BundleError, BundleInUse, ConnectionLost, PeerUnreachable, PlanError
 from exop.hosts.supply import Supply
 from exop.model.meshes.mesh import Mesh
 from tests.bundle.folders import speeds, started, states
@@ -101,21 +101,6 @@ def test_a_bundle_of_other_files_does_not_count():
     for row, unknown in (({}, set()), ({"digest": "1"}, set()), ({"digest": "2"}, {"b@1.0.0:s"})):
         supply = Supply("a", lambda row=row: {"h": Link(row)}, lambda name: {}, lambda name: "1")  # type: ignore[misc]
         assert supply._unknown("h", {"b@1.0.0:s"}) == unknown
-
-
-def test_a_home_without_the_role_is_told_which_one_a_change_needs():
-    """The host refuses to list its slets, which needs a lower one."""
-
-    class Link:
-        """A host at which this platform has no role."""
-
-        def call(self, operation: str) -> NoReturn:
-            """Refuse."""
-            raise PeerRefused(address="h", problem=f"{operation} needs observe", cure="[peers.a] gives it a role")
-
-    supply = Supply("a", lambda: {"h": Link()}, lambda name: {}, lambda name: "1")  # type: ignore[dict-item]
-    with pytest.raises(PlanError, match=r"a change on h needs the role operate there: .*needs observe"):
-        supply._unknown("h", {"b@1.0.0:s"})
 
 
 def test_code_in_no_bundle_is_refused_in_the_plan():

@@ -326,8 +326,8 @@ def _other_ca(folder: Path) -> None:
     [
         (_open_key, "home.key: other users can read it; chmod 600"),
         (_other_key, "home.pem: it does not fit home.key: .*; copy the whole folder again"),
-        (_two_keys, "it contains 2 keys instead of one; give the folder that `exop certs issue NAME` has made"),
-        (_no_folder, "home: no such folder; give the folder that `exop certs issue NAME` has made"),
+        (_two_keys, "it contains 2 keys instead of one; give the folder NAME that `exop certs issue NAME` has made"),
+        (_no_folder, "home: no such folder; give the folder NAME that `exop certs issue NAME` has made"),
         (_no_list, "revoked.pem: it cannot be read: No such file or directory; make an authority with"),
         (_no_certificate, "home.pem: it is no certificate: "),
         (_other_ca, "home.pem: it was not issued by ca.pem beside it; copy the whole folder again"),

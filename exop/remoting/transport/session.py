@@ -206,10 +206,10 @@ class Sessions:
                 application = operation.on_refusal(name, decode_message(payload, operation.request), reason)
         about = f" on the application {application[:_SHOWN]!r}" if application else ""
         _log.warning("refused a call of %s%s: %s", CALLER.get(), about, reason)
-        cure, peer = "observe reads, operate changes applications, admin bundles and the platform", PEER.get() or Peer()
-        if peer.certificate:
-            cure = f'[peers."{peer.name}"] in the policy of {self._server.name} gives it a role: {cure}'
-        return PeerRefused(address=self._server.name or "this address", problem=f"the call {lacks}; {cure}", cure=cure)
+        peer = PEER.get() or Peer()
+        roles = "observe reads, operate changes applications, admin bundles and the platform"
+        how = f'; [peers."{peer.name}"] in the policy of {self._server.name} gives it a role: {roles}'
+        return PeerRefused(address=self._server.name, problem=f"the call {lacks}{how if peer.certificate else ''}")
 
 
 def _named(peer: Peer, hello: handshake.Hello) -> Peer:

@@ -258,13 +258,12 @@ def check_ends(region: Region, continued: Collection[str], *, adopted: bool) -> 
             # A port that comes from another channel begins another stream, unless its slet has ended. A relay may stand
             # for a producer that has ended and moves to another host.
             begins = new and stays and not stored and producer.component.spec != RELAY
-            before_too = adopted or (producer.name in continued and (stays or edge.name in continued))
-            if before_too and edge.component.has_ended:
+            if edge.component.has_ended and (adopted or {producer.name, edge.name} <= {*continued, *known}):
                 continue
             if over or (begins and (sent or edge.port.name in edge.component.ended)):
-                cure = f"repeat this when {edge.node} has ended" if before_too else "connect it to another node"
                 raise PlanError(
-                    f"the stream has ended at {edge.name}: {producer.name} cannot be connected to it any more; {cure}"
+                    f"the stream has ended at {edge.name}: {producer.name} cannot be connected to it any more; "
+                    f"connect it to another node"
                 )
 
 

@@ -130,7 +130,7 @@ def test_a_host_answers_the_home_without_a_role(hosts):
     changes = [one for one in hosts.edge.history("lr") if one["what"] == "change"]
     assert [one["who"] for one in changes] == ["platform home"]
     for message in (Propose("1@edge", "edge", b"", {}, (), 1.0, 1.0), Remove("edge", 1.0), Finish("edge")):
-        with pytest.raises(PeerRefused, match=r'a change of lr needs the role operate: \[peers."edge"\]'):
+        with pytest.raises(PeerRefused, match="a change of lr needs the role operate"):
             hosts.edge.remoting.peers["home"].call("protocol", application="lr", message=encode(message))
     with pytest.raises(PeerRefused, match="on other, which does not run here"):
         hosts.edge.remoting.peers["home"].call("protocol", application="other", message=encode(Ask("1@edge", "edge")))
