@@ -160,7 +160,7 @@ def test_a_signal_ends_what_up_has_started(java_is, monkeypatch, capsys, number)
 def test_a_master_that_is_started_again_is_found_by_its_applications(java_is, monkeypatch):
     """It has the same port and secret, and reads what it knew; with another port, it is another cluster."""
     java_is(SLEEPS)
-    monkeypatch.setattr(Cluster, "_await", lambda *_: None)
+    monkeypatch.setattr(Cluster, "_await", lambda self, role, _: wait_for(lambda: self._alive(role), 60))
     cluster = Cluster()
     first = cluster.up(1, Worker(3))
     secret, settings = secret_of(first.master), cluster.directory / "conf" / "spark-defaults.conf"
