@@ -88,7 +88,7 @@ class Spill:
     def capture(self) -> dict[str, int]:
         """Return the range of rows, and the number of events in them."""
         self._captured = self._next, self._log.end
-        return {"start": self._next, "end": self._captured[1], "events": self.events}
+        return {"start": self._next, "end": self._captured[1], "events": self.events, "largest": self._largest}
 
     def restore(self, held: Mapping[str, int]) -> None:
         """Continue with the captured rows, and remove later ones, which will be pushed again."""
@@ -96,7 +96,8 @@ class Spill:
             problem = f"it holds the rows {self._log.start} to {self._log.end}, and the checkpoint counts {held}"
             raise StoredStateError(what=f"the log {self._log.folder}", problem=problem, cure="put its files back")
         self._log.cut(held["end"])
-        self._next, self.events, self._largest = held["start"], held["events"], MOST_BYTES
+        self._next, self.events = held["start"], held["events"]
+        self._largest = held.get("largest", MOST_BYTES)  # a former release has not stored it
 
     def committed(self) -> None:
         """Drop the rows that the checkpoint does not need, and settle the others; later ones are pushed again."""
