@@ -23,7 +23,6 @@ from exop.errors import (
     PeerUnreachable,
     PlanError,
     RemotingError,
-    StaleMesh,
     StateError,
     StillOpening,
     UnknownName,
@@ -39,6 +38,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.runtime.durable.durability import last_checkpoint
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.supervision.interrupts import held
+from exop.wiring.changes.conditional_updates import caught_up
 from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import Plan
 
@@ -178,12 +178,10 @@ class Federation:
         self.here.check_home((mesh := mesh.at_home(self.name)).name)
         if not self.spans(mesh):
             return self._local.plan(mesh)
-        before = self.mesh(mesh.name)
-        if (found := self.homes.get(mesh.name)) is not None and found.finished:
+        if (found := self._home.spanning(mesh.name)) is not None and found.finished:
             raise finished(mesh.name)
-        if mesh.revision != before.revision:
-            raise StaleMesh(application=mesh.name, revision=mesh.revision, current=before.revision)
-        return self._home.planned(before, mesh)
+        log = found if found is not None else self._local.get(mesh.name).update_log
+        return self._home.planned(*caught_up(mesh, mesh.revision, log))
 
     def apply(
         self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
@@ -276,7 +274,7 @@ class Federation:
         channels = self._local.get(application).mesh.channels.values()
         found = {one.settings["key"]: one.settings["epoch"] for one in channels if "epoch" in one.settings}
         epoch = self.exchange.of(application).member.epochs[application]
-        return Survivor(known.home, known.whole, epoch, found, known.overruled)
+        return Survivor(known.home, known.whole, epoch, found, known.overruled, self.here.updates(application))
 
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
@@ -428,6 +426,11 @@ class Federation:
                 self._keep(application, found)
             elif report.plan == found.hosts.get(report.sender):
                 found.reports[report.sender] = report
+                if not led and found.turn.acquire(blocking=False):  # otherwise, a later report tells it
+                    try:
+                        self._learn(application, found, report)
+                    finally:
+                        found.turn.release()
                 reports = map(found.reports.get, found.hosts)
                 if not (led or found.finished) and all(one is not None and one.ended for one in reports):
                     self.notice(application, messages.Finish(self.name))  # first: a restart does not begin it again
@@ -435,6 +438,15 @@ class Federation:
             self._news.notify_all()
         if found.finished and report.sender in found.hosts and not report.finished:
             self.exchange.send(report.sender, application, messages.Finish(self.name))
+
+    def _learn(self, application: str, found: Spanning, report: messages.Report) -> None:
+        """Store and note the conditional updates that have taken effect at a host."""
+        if updates := found.learn(report.updates):
+            with suppress(StateError):  # after a restart, the reports tell them again
+                self._keep(application, found)
+        for one in updates if report.sender != self.name else ():  # this host notes its own
+            what = f"conditional update {'could not take effect' if one.dropped else 'took effect'}"
+            self._local.history.noted(application, what, node=one.name, steps=[str(one.update)])
 
     def _lead_no_more(self, application: str, found: Spanning) -> None:
         found.hosts, found.reports, found.mesh = {}, {}, Mesh(application)
@@ -480,7 +492,8 @@ class Federation:
         """Report the fragments of this platform to their homes, and repeat removals."""
         now = time.monotonic()
         for application, known in list(self.here.known.items()):
-            report = replace(self.here.report(application, known), overruled=known.overruled)
+            updates = self.here.updates(application)
+            report = replace(self.here.report(application, known), overruled=known.overruled, updates=updates)
             sent, at = self._sent.get(application, (None, 0.0))
             if report != sent or now - at >= REPEAT:
                 self._sent[application] = report, now

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exop.errors import ComponentFailed, PlanError
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import JournalEntry, Prepared, Report
+from exop.hosts.updates import decoded, encoded, reported
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
 from exop.runtime.catalog import Catalog
@@ -30,6 +31,7 @@ class Work:
         mesh: The fragment after the change, with its marks; its revision is of no meaning.
         whole: The whole mesh after the change as a topology file, with its revision.
         transfer: What moves between this fragment and others.
+        pending: The pending updates of the whole mesh before the change, as the home knows it.
         former: The home that another host replaces by this change; empty for any other change.
         begins: Whether the host may be without a fragment before the change.
         shadow, keep: The trial before it, and the time for which predecessors are kept, as for `Plan.apply`.
@@ -42,6 +44,7 @@ class Work:
         bounds: Bounds,
         whole: tuple[str, int],
         transfer: Transfer,
+        pending: Sequence[AppliedUpdate] = (),
         former: str = "",
         begins: bool = True,
         shadow: Shadow | None = None,
@@ -49,7 +52,7 @@ class Work:
         back: str = "",
     ) -> None:
         self.mesh, self.bounds, self.whole, self.transfer, self.former = mesh, bounds, whole, transfer, former
-        self.begins, self.shadow, self.keep, self.back = begins, shadow, keep, back
+        self.pending, self.begins, self.shadow, self.keep, self.back = pending, begins, shadow, keep, back
 
     def encoded(self) -> bytes:
         """Encode the work. Raises `MeshError` if a slet cannot travel."""
@@ -59,7 +62,8 @@ class Work:
         from exop.remoting.api.wire_types import Topology, as_proof
 
         topology, proof = Topology.sent(self.mesh, bytes), as_proof(self.shadow, self.keep)
-        parts = (topology, self.bounds, self.whole, self.transfer, self.former, self.begins, proof, self.back)
+        pending = encoded(self.pending)
+        parts = (topology, self.bounds, self.whole, self.transfer, pending, self.former, self.begins, proof, self.back)
         return msgspec.msgpack.encode(parts)
 
     @classmethod
@@ -68,10 +72,11 @@ class Work:
         from exop.remoting.api.wire_types import Proof, Topology
         from exop.remoting.transport.codec import decoder
 
-        form = tuple[Topology, Bounds, tuple[str, int], Transfer, str, bool, Proof | None, str]
-        topology, bounds, whole, transfer, former, begins, proof, back = decoder(form).decode(data)
+        form = tuple[Topology, Bounds, tuple[str, int], Transfer, bytes, str, bool, Proof | None, str]
+        topology, bounds, whole, transfer, pending, former, begins, proof, back = decoder(form).decode(data)
         shadow, keep = (proof.shadow(proof.divert), proof.keep) if proof is not None else (None, None)
-        return cls(topology.read(here), bounds, whole, transfer, former, begins, shadow, keep, back)
+        mesh, updates = topology.read(here), decoded(pending)
+        return cls(mesh, bounds, whole, transfer, updates, former, begins, shadow, keep, back)
 
 
 def lost_fragment(application: str, host: str) -> str:
@@ -129,10 +134,9 @@ class Known:
 
     Attributes:
         home: The platform that leads the application.
-        base: The revision of the fragment after the last plan; updates of settings at a point in the stream follow it.
+        base: The revision of the fragment after the last plan; conditional updates follow it.
         plan: The last plan that was committed here.
         whole: The whole mesh after that plan as a topology file, with its revision: for another home, if this one dies.
-        applied: The updates at a point in the stream that took effect before that plan, and are pending at the home.
         overruled: Whether an operator here had decided otherwise than the home; the next plan makes the fragment fit.
     """
 
@@ -140,12 +144,11 @@ class Known:
     base: int = 0
     plan: str = ""
     whole: tuple[str, int] = ("", 0)
-    applied: tuple[AppliedUpdate, ...] = ()
     overruled: bool = False
 
     def stored(self) -> dict[str, Any]:
         """Return it as it is stored."""
-        return {name: value for name, value in vars(self).items() if name != "applied"}
+        return dict(vars(self))
 
 
 @dataclass
@@ -213,6 +216,12 @@ class Fragments:
                 written = store.checkpoints.revision(application) >= restart.known["base"]
                 return known.plan if written else ""
         return known.plan
+
+    def updates(self, application: str) -> bytes:
+        """Return how far the conditional updates that were pending after the last plan have come here, encoded."""
+        if (deployment := self.running.deployed.get(application)) is None:
+            return b""
+        return reported(deployment.update_log.stored, self.known[application].whole[0])
 
     def report(self, application: str, known: Known) -> Report:
         """Return the state of a fragment."""

@@ -14,9 +14,9 @@ from exop.hosts.fragment import Fragments, Known, Work, led_elsewhere, lost_frag
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.hosts.protocol.participant import Participant
+from exop.hosts.updates import taken_in, with_updates
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import hand_over
-from exop.runtime.conditional_updates import AppliedUpdate
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.history import CALLER
@@ -54,7 +54,6 @@ class FragmentChange(Participant):
         self._ahead: Ahead | None = None
         self._handing: Handing | None = None
         self._pairs: Pairs | None = None
-        self._applied: list[AppliedUpdate] = []
         self._taker: Checkpointer | None = None
         self._checkpoint: Unwritten | None = None
 
@@ -128,7 +127,7 @@ class FragmentChange(Participant):
         super()._undo_at_close()
 
     def _known(self, base: int) -> Known:
-        return Known(self.plan.rpartition("@")[2], base, self.plan, self._whole, tuple(self._applied))
+        return Known(self.plan.rpartition("@")[2], base, self.plan, self._whole)
 
     def _prepare(self, work: Work | bytes, turn: ExitStack) -> None:
         """Plan the change of the fragment; this may begin an empty one."""
@@ -153,15 +152,13 @@ class FragmentChange(Participant):
         elif known is None and not is_home and deployed.mesh.nodes:
             raise PlanError(f"another application {name!r} runs here; choose another name, or remove that one")
         running.fragments.add(name)  # all of an application that has run here may move away
-        base = known.base if known is not None else 0
-        if known is None or deployed.update_log.since(base)[1] is None:  # it was started again since
-            base = deployed.mesh.revision
         back = None
         if work.back in deployed.mesh.nodes and work.back not in work.transfer.departing:
             plan, back = running.changes.shadows.rollback_plan(work.back, deployed.mesh, running.plan)
         else:
-            mesh = _fitting(known, deployed.mesh, self._updated(work.mesh, known))
-            plan = running.plan(mesh.at(base))
+            now = deployed.mesh  # updates that take effect from here on become a part of the plan
+            mesh = with_updates(work.mesh, taken_in(now, work.pending))
+            plan = running.plan(_fitting(known, now, mesh).at(now.revision))
         timeout, pause, stall = work.bounds
         plan = plan.bounded(timeout, pause, stall=stall)
         shadow = work.shadow if plan.replacements or work.transfer.departing else None
@@ -175,7 +172,7 @@ class FragmentChange(Participant):
         if change is not None:
             change.continued, change.adopted = work.transfer.continued, bool(work.former)
             if moves:
-                self._handing = Handing(self._here.name, change, work.transfer, ahead, pairs.behind)
+                self._handing = Handing(self._here.name, change, work.transfer, ahead, work.pending, pairs.behind)
                 change.before_cut += [feeder.settle for feeder in pairs.feeders]
 
     def _check(self, work: Work, known: Known | None, deployed: Deployment | None) -> None:
@@ -188,14 +185,6 @@ class FragmentChange(Participant):
             raise PlanError(lost_fragment(name, self._here.name))
         if deployed is not None and deployed.finished.is_set() and not work.begins:
             raise finished(name)
-
-    def _updated(self, mesh: Mesh, known: Known | None) -> Mesh:
-        """Return *mesh* with the updates that took effect here before the last plan: the home has them pending."""
-        for one in known.applied if known is not None else ():
-            if (place := getattr(mesh, one.section).get(one.name)) is not None and one.update in place.pending:
-                mesh = one.to_mesh(mesh)
-                self._applied.append(one)
-        return mesh
 
     def _finish(self, turn: ExitStack, *, made: bool) -> None:
         handing = self._handing
@@ -233,8 +222,6 @@ class FragmentChange(Participant):
         failpoint("plan-carried-out")
         self._surely(partial(self._write, deployment))
         base = change.target.revision if change is not None else 0
-        if deployment is not None and (before := self._here.known.get(name)) is not None:
-            self._applied += [one for one in deployment.update_log.applied if before.base < one.revision < base]
         known, is_empty = self._known(base), deployment is not None and _is_empty(deployment.mesh)
         paused = change.pause.seconds if change is not None else 0.0
         if not is_empty:

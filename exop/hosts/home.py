@@ -5,27 +5,31 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from exop.errors import ExopError, PeerUnreachable, PlanError, RemotingError, StaleMesh, UnknownName
+from exop.errors import ExopError, PeerUnreachable, PlanError, RemotingError, UnknownName
 from exop.hosts.fragment import Fragments, Work, adopted, led_elsewhere, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Fragment, Refuse, Report
 from exop.hosts.supply import Archives, Supply, notes_of
+from exop.hosts.updates import learnt, pending_in, with_updates
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
 from exop.model.meshes.fragments import Connector, Placement, epochs, fragments
 from exop.model.meshes.mesh import Mesh, Node
 from exop.runtime.channels.outbox import Outbox
+from exop.runtime.conditional_updates import KEPT, AppliedUpdate, updates_since
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.interrupts import GLANCE, check_interrupt, held
 from exop.status import application_status
+from exop.wiring.changes.conditional_updates import renewed
 from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
 from exop.wiring.shadow.shadows import no_standby
@@ -47,6 +51,7 @@ class Spanning:
         changing: The hosts that have not carried out the last plan.
         pauses: The seconds for which the last plan has paused the drivers of each host; unknown after a restart.
         kept: The nodes whose predecessors run on since the last change of each, as they were before it.
+        updates: The conditional updates that have become a part of its mesh, the latest last.
         turn: Held while the application is changed.
     """
 
@@ -59,7 +64,20 @@ class Spanning:
     finished: bool = False
     pauses: dict[str, float] = field(default_factory=dict)
     kept: dict[str, Node] = field(default_factory=dict)
+    updates: deque[AppliedUpdate] = field(default_factory=lambda: deque(maxlen=KEPT))
     turn: threading.RLock = field(default_factory=threading.RLock)
+
+    def learn(self, updates: bytes) -> list[AppliedUpdate]:
+        """Make the conditional updates that have taken effect at a host a part of the mesh; return the new ones."""
+        found = learnt(self.mesh, updates)
+        for one in found:
+            self.updates.append(replace(one, revision=self.mesh.revision + 1))
+            self.mesh = one.to_mesh(self.mesh).at(self.mesh.revision + 1)
+        return found
+
+    def since(self, revision: int) -> tuple[Mesh, list[AppliedUpdate] | None]:
+        """Return the mesh, and the conditional updates since a revision; `None` if there were other changes."""
+        return self.mesh, updates_since(revision, self.mesh, self.updates)
 
     def paused_ms(self) -> float | None:
         """Return the milliseconds for which the last change has stopped the stream: the longest pause of a host."""
@@ -105,6 +123,7 @@ class Survivor:
         epoch: The epoch of the application.
         connectors: The epochs of the connectors of the fragment, by key.
         overruled: Whether the fragment does not fit, as in `Known`.
+        updates: How far its conditional updates have come, as in `Report`.
     """
 
     home: str
@@ -112,6 +131,7 @@ class Survivor:
     epoch: int
     connectors: Mapping[str, int]
     overruled: bool = False
+    updates: bytes = b""
 
 
 class Home:
@@ -215,10 +235,8 @@ class Home:
         with held(found.turn), self._applications.history.recorded(name, verb, new=True):
             if found.finished and plan.before.nodes:  # since the change was planned
                 raise finished(name)
-            now = found.mesh if found.hosts and not found.finished else plan.before
-            if now.revision != plan.before.revision:
-                raise StaleMesh(application=name, revision=plan.before.revision, current=now.revision)
-            return now if now.nodes and not plan else self._make(found, plan)
+            plan = renewed(plan, found) if found.hosts and not found.finished else plan
+            return plan.before if plan.before.nodes and not plan else self._make(found, plan)
 
     def accept_loss(self, application: str, outbox: str = "") -> list[str]:
         """Let what hosts have lost begin anew, and connectors without their state go on, as `Platform.accept_loss`."""
@@ -363,11 +381,13 @@ class Home:
         over = found.finished and before is None
         target = Spanning(after, known, left, changing=changing, finished=over, kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
+        pending = pending_in(plan.before)
         runs = found.hosts.keys() or {self.name} if before is not None else set()
         parts: dict[str, Fragment] = {}
         for host in hosts:
             moved, part = moves.hosts.get(host, Transfer()), new.get(host, Mesh(name))
-            work = Work(part, bounds, whole, moved, "", host in lost or host not in runs, plan.shadow, plan.keep, back)
+            begins = host in lost or host not in runs
+            work = Work(part, bounds, whole, moved, pending, "", begins, plan.shadow, plan.keep, back)
             parts[host] = Fragment(work, (name,), moved.wave)
         with self.supply.sent(name, self.supply.lacking(outline(moves.before), outline(moves.after))):
             trying = plan.shadow.limit if plan.shadow is not None else 0.0
@@ -455,6 +475,8 @@ def adoption(
     kinds = here.catalog.kinds
     topology, revision = max((one.whole for one in survivors.values()), key=lambda whole: whole[1])
     before = Mesh.from_toml(topology, here.catalog.slets).at(revision)
+    for one in survivors.values():
+        before = with_updates(before, learnt(before, one.updates))
     old = Placement(before, former, kinds)
     if missing := {*old.hosts} - survivors.keys() - {former}:
         raise PlanError(
@@ -475,6 +497,9 @@ def adoption(
     whole = after.to_toml(), revision + 1
     empty = Mesh(before.name, durable=before.durable)
     return target, {
-        host: Fragment(Work(parts.get(host, empty), (None, PAUSE, False), whole, Transfer(), former), (before.name,))
+        host: Fragment(
+            Work(parts.get(host, empty), (None, PAUSE, False), whole, Transfer(), pending_in(before), former),
+            (before.name,),
+        )
         for host in target.changing
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,11 +47,20 @@ class AppliedUpdate:
         """Return the node or channel as it is after the update."""
         return (without if self.dropped else applied)(place, self.update)
 
+    def place(self, mesh: Mesh) -> Any:
+        """Return the node or channel in a mesh, `None` if it is not there."""
+        return getattr(mesh, self.section).get(self.name)
+
     def to_mesh(self, mesh: Mesh) -> Mesh:
         """Return the mesh as it is after the update."""
-        place = getattr(mesh, self.section)[self.name]
-        edits: dict[str, Any] = {self.section: {self.name: self.to_place(place)}}
+        edits: dict[str, Any] = {self.section: {self.name: self.to_place(self.place(mesh))}}
         return mesh.edited(**edits)
+
+
+def updates_since(revision: int, mesh: Mesh, applied: Collection[AppliedUpdate]) -> list[AppliedUpdate] | None:
+    """Return the updates *applied* since a revision; `None` if the mesh has had other changes since."""
+    found = [one for one in applied if one.revision > revision]
+    return found if len(found) == mesh.revision - revision else None
 
 
 class UpdateLog:
@@ -88,7 +97,7 @@ class UpdateLog:
         """Record an update that took effect in the mesh."""
         deployment, name, text = self.deployment, one.name, str(one.update)
         with self._turn:  # drivers of several nodes may call this at the same time
-            place = getattr(deployment.mesh, one.section).get(name)
+            place = one.place(deployment.mesh)
             if place is None or one.update not in place.pending:  # not an error that should end the driver
                 self.report("a conditional update took effect that is not in the mesh", place=name, update=text)
                 return
@@ -99,7 +108,7 @@ class UpdateLog:
             deployment.mesh = after
             if after.durable is None:
                 self.stored = after
-            elif one.dropped and one.update in getattr(self.stored, one.section)[name].pending:
+            elif one.dropped and one.update in one.place(self.stored).pending:
                 self.stored = one.to_mesh(self.stored)
         outcome = "could not take effect" if one.dropped else "took effect"
         self.report(f"a conditional update {outcome}", place=name, update=text)
@@ -124,8 +133,7 @@ class UpdateLog:
         """Return the mesh, and the updates applied since a revision; `None` if there were other changes since."""
         with self._turn:
             mesh = self.deployment.mesh
-            found = [one for one in self.applied if one.revision > revision]
-        return mesh, found if len(found) == mesh.revision - revision else None
+            return mesh, updates_since(revision, mesh, self.applied)
 
 
 class Trigger:

@@ -118,7 +118,7 @@ class Applications:
     def plan(self, mesh: Mesh) -> Plan:
         """Check what `apply` would do, and return its plan; nothing has happened yet."""
         running = self.get(mesh.name)
-        now, mesh = caught_up(mesh, mesh.revision, running)
+        now, mesh = caught_up(mesh, mesh.revision, running.update_log)
         mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None, running=now)
         plan = make_plan(now, mesh, self._manager.kinds)
         if mesh.nodes or mesh.name not in self.fragments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,16 @@ from typing import Any
 from exop.errors import PlanError
 from exop.hosts.moves.ahead import Ahead, free
 from exop.hosts.moves.transfer import Rest, Transfer
+from exop.hosts.updates import decoded, encoded, taken_in, with_updates
 from exop.model.items import EndOfStream, Punctuation
+from exop.model.meshes.nodes import Node
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import node_at
 from exop.model.slets.relay import RELAY
 from exop.model.values.classes import Declared
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
-from exop.runtime.channels.base import RETRACTED
+from exop.runtime.channels.base import RETRACTED, channel_settings
 from exop.runtime.channels.frame_body import BodyReader, body_of, event_of
 from exop.runtime.channels.inbox import Inbox, without
 from exop.runtime.channels.log import LogChannel
@@ -27,6 +29,7 @@ from exop.runtime.channels.partitioned import shared_out
 from exop.runtime.channels.partitioned_log import PartitionedLogChannel
 from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.channels.wire import Event, Frame
+from exop.runtime.conditional_updates import AppliedUpdate
 from exop.runtime.dataflow.entry import InFlight, Method, placeholder, unpacked
 from exop.runtime.lifecycle import Event as Happened
 from exop.runtime.lifecycle import State
@@ -45,6 +48,7 @@ class Handing:
 
     Attributes:
         host: The name of this platform.
+        pending: The pending updates of the whole mesh before the change, as the home knows it.
         behind: The nodes that move, and whose followers at their new hosts have the state already.
     """
 
@@ -52,6 +56,7 @@ class Handing:
     change: Change
     transfer: Transfer
     ahead: Ahead
+    pending: Collection[AppliedUpdate] = ()
     behind: Collection[str] = ()
     _queued: dict[str, Queued] = field(default_factory=dict)
     _halves: dict[str, list[Any]] = field(default_factory=dict)
@@ -139,6 +144,8 @@ class Handing:
             ComponentFailed: code of a slet that sets its state did not return in time.
         """
         change, transfer = self.change, self.transfer
+        for source in {*transfer.arriving.values(), *transfer.restored.values()}:
+            self._update(decoded(handed[source]["updates"]))
         for node, source in transfer.arriving.items():
             late, memento, held = (self.ahead.receive(source, part) for part in handed[source]["nodes"][node])
             self.ahead.add(node, self._kind(node), late)
@@ -155,6 +162,21 @@ class Handing:
             made.take_part(on=change.plan.after.durable is not None)
             self._waiting += waiting
 
+    def _update(self, updates: Iterable[AppliedUpdate]) -> None:
+        """Give what comes here the settings that took effect where it was; a follower has them already."""
+        change, coming = self.change, {"nodes": self.transfer.arriving, "channels": self.transfer.restored}
+        for one in updates:
+            if one.name not in coming[one.section] or one.name in self.behind:
+                continue
+            after = with_updates(change.plan.after, [one])
+            change.plan, place = replace(change.plan, after=after), one.place(after)
+            if isinstance(place, Node):
+                change.successors.made[one.name].configure(place)
+            else:
+                channel = change.successors.channels[one.name]
+                channel.reconfigure(channel_settings(type(channel), place), close=False)
+                channel.asked = place
+
     def hand_over(self, handed: Mapping[str, Any]) -> dict[str, Any]:
         """Return what other hosts need, and get ready what this host delivers; after the cut of this host.
 
@@ -163,7 +185,10 @@ class Handing:
             PlanError: events of a connector are lost, so that its rest is not known.
         """
         change, transfer = self.change, self.transfer
+        leaving = {"nodes": transfer.departing, "channels": transfer.contents}
+        leave = [one for one in self.pending if one.name in leaving[one.section]]
         found: dict[str, Any] = {"nodes": {}, "contents": {}, "sent": {}, "received": {}}
+        found["updates"] = encoded(taken_in(change.deployment.mesh, leave))
         for node, target in transfer.departing.items():
             memento, held = departed(change.deployment, change.old[node], self._queued[node], change.timeout)
             memento = None if node in self.behind else memento

@@ -97,6 +97,7 @@ class Report(Value):
         finished: The host knows that all fragments have ended.
         paused: The seconds for which that plan has paused the drivers there.
         overruled: An operator had decided otherwise there than the home: the fragment does not fit the whole mesh.
+        updates: How far the conditional updates have come that were pending after that plan, as encoded by `reported`.
     """
 
     sender: str
@@ -107,6 +108,7 @@ class Report(Value):
     finished: bool = False
     paused: float = 0.0
     overruled: bool = False
+    updates: bytes = b""
 
 
 class Finish(Value):

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 from exop.errors import ExopError, StaleMesh
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import Node
 from exop.runtime.component import Component
+from exop.runtime.conditional_updates import AppliedUpdate
 from exop.runtime.deployment import Deployment
 from exop.runtime.history import History
 from exop.wiring.changes.channels import Undo, restoring
@@ -20,16 +22,23 @@ from exop.wiring.controller import WiringController
 from exop.wiring.shadow.follower import Follower
 
 
-def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mesh]:
+class Updates(Protocol):
+    """The mesh of an application, and its conditional updates that have taken effect: `UpdateLog`, and at a home."""
+
+    def since(self, revision: int) -> tuple[Mesh, list[AppliedUpdate] | None]:
+        """Return the mesh that runs, and the updates since a revision; `None` if there were other changes."""
+
+
+def caught_up(mesh: Mesh, since: int, log: Updates) -> tuple[Mesh, Mesh]:
     """Return the mesh that runs, and an edited one with the updates that have taken effect since it was read."""
-    running, updates = deployment.update_log.since(since)
+    running, updates = log.since(since)
     if not updates and updates is not None:
         return running, mesh
     stale = StaleMesh(application=mesh.name, revision=since, current=running.revision)
     if updates is None:
         raise stale
     for one in updates:
-        if (place := getattr(mesh, one.section).get(one.name)) is None:
+        if (place := one.place(mesh)) is None:
             continue
         if one.update in place.pending:
             mesh = one.to_mesh(mesh)
@@ -39,9 +48,9 @@ def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mes
     return running, mesh.at(running.revision)
 
 
-def renewed(plan: Plan, deployment: Deployment) -> Plan:
+def renewed(plan: Plan, log: Updates) -> Plan:
     """Return a plan on top of the updates that have taken effect since it was made; raises as `caught_up`."""
-    running, after = caught_up(plan.after, plan.before.revision, deployment)
+    running, after = caught_up(plan.after, plan.before.revision, log)
     if running.revision == plan.before.revision:
         return plan
     made = make_plan(running, after)

@@ -94,7 +94,7 @@ class Changes:
                     running = self._running.get(name)
                     if running.finished.is_set():
                         raise finished(name)
-                    beside = self.shadows.running(running, renewed(plan, running), nodes, away)
+                    beside = self.shadows.running(running, renewed(plan, running.update_log), nodes, away)
                     runs[name] = ends.enter_context(beside)
             with changing(*runs):
                 for run in runs.values():
@@ -117,7 +117,7 @@ class Changes:
                 elif not plan.stall:
                     raise PlanError(f"{_stall(plan, node, tried, reason)}; nothing has happened; {CURE}")
         except ExopError:
-            renewed(plan, running)  # another change may have replaced the component that it was tried on
+            renewed(plan, running.update_log)  # another change may have replaced the component that it was tried on
             raise
         return found
 
@@ -185,7 +185,7 @@ class Changes:
         """
         if (running := self._running.deployed.get(plan.after.name)) is None:
             raise _removed(plan.after.name)
-        plan = renewed(plan, running)
+        plan = renewed(plan, running.update_log)
         if running.finished.is_set():
             raise finished(plan.after.name)
         if not plan:
@@ -229,7 +229,7 @@ class Changes:
         """Raise `PlanError` if the application was removed or changed while its change was prepared."""
         if self._running.deployed.get(change.name) is not change.deployment:
             raise _removed(change.name)
-        renewed(change.plan, change.deployment)
+        renewed(change.plan, change.deployment.update_log)
 
     def made(self, change: Change, *, is_part: bool = False) -> StateError | None:
         """Keep or close the predecessors of a committed change, and store it; return the error of the latter.
