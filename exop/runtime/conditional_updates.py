@@ -176,7 +176,12 @@ class Trigger:
         if self.test is None:
             send(batch)
             return
-        batch, rows = self._opened(batch)
+        try:
+            batch, rows = self._opened(batch)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the policy of the port decides about the batch)
+            self._updates.raised(error)
+            send(batch)
+            return
         begin = 0
         for at, row in enumerate(rows):
             if self.test is None:
@@ -265,12 +270,16 @@ class PendingUpdates:
         try:
             return bool(test(item))
         except BaseException as error:  # noqa: BLE001 (no error of an item's property may lose the item)
-            self.errors += 1
-            self.problem = error_text(error)
-            if self.errors == 1:
-                facts = {"when": self.place.pending[0].when, "problem": self.problem}
-                self._log.report("a condition raised", place=self.place.name, **facts)
+            self.raised(error)
             return False
+
+    def raised(self, error: BaseException) -> None:
+        """Count an error of the condition, or of reading the items for it; the first one is reported."""
+        self.errors += 1
+        self.problem = error_text(error)
+        if self.errors == 1:
+            facts = {"when": self.place.pending[0].when, "problem": self.problem}
+            self._log.report("a condition raised", place=self.place.name, **facts)
 
     def apply_next(self) -> None:
         """Apply and record the first update, compile the entries again, and test for the next update."""

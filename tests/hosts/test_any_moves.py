@@ -28,6 +28,7 @@ from tests.change.tools import endless, grows, summing, whole, writing
 from tests.hosts.moving import APP, Hosts, hosts, named
 from tests.hosts.test_absent_hosts import rows
 from tests.hosts.test_moves import keyed, spread
+from tests.rig import eventually
 
 #: The changes of one campaign.
 CHANGES = 10
@@ -83,6 +84,28 @@ class LooksAgain(Looks, name="looks_again", atomic=True):
     """The same; a call that waits is ended and made again."""
 
 
+class Step(Memento):
+    """The highest step at which a slet was called."""
+
+    highest: int = 0
+
+
+class Steps(Slet):
+    """Passes items on; its step only rises, at points in the stream."""
+
+    fallen: ClassVar[list[tuple[int, int, int]]] = []
+    step: int = 0
+    last: Step
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Pass an item on."""
+        if self.step < self.last.highest:
+            self.fallen.append((x, self.last.highest, self.step))
+        self.last.highest = self.step
+        return x
+
+
 class PerKey(Memento):
     """How many numbers of each key have come."""
 
@@ -94,6 +117,10 @@ def shares(x: tuple[int, int], per: PerKey) -> tuple[int, int, int]:
     """A member of a group: put the count of its key behind each item."""
     per.counts[x[0]] = per.counts.get(x[0], 0) + 1
     return *x, per.counts[x[0]]
+
+
+#: Those of the streams.
+SLETS = (spread, Passing, Looks, LooksAgain, Steps, rows, keyed, shares)
 
 
 @contextmanager
@@ -133,7 +160,7 @@ def three_ways(there: Hosts, chance: random.Random, grouped: Any) -> Mesh:
     app.add("source", endless, out=first)
     app.add("rows", rows, out=(table := app.channel("table", "table", key="key")))
     looked = app.add("looks", chance.choice((Looks, LooksAgain)), x=first, table=table)
-    app.add("sums", summing, x=looked, out=left)
+    app.add("sums", summing, x=app.add("steps", Steps, x=looked), out=left)
     app.add("passes", Passing, x=first, out=windows)
     app.add("spread", spread, x=windows, out=right)
     app.add("sink", there.sink, x=left)
@@ -160,6 +187,20 @@ def moved(mesh: Mesh, chance: random.Random) -> Mesh:
         for one in next((some for some in (("spread", WINDOWS), group) if name in some), (name,)):
             mesh = mesh.move(one, to=to) if host(one) != to else mesh
     return mesh
+
+
+def stepped(mesh: Mesh, chance: random.Random, steps: dict[int, int], seen: int) -> Mesh:
+    """The mesh with a further step at a point in the stream; *steps* gets the point."""
+    step = max(steps, default=0) + 1
+    steps[step] = seen + chance.randint(1, 3000)
+    return mesh.configure("steps", when=f"x >= {steps[step]}", step=step)
+
+
+def climbed(there: Hosts, steps: dict[int, int]) -> None:
+    """The slet has taken each step whose point has been passed and has kept it, and the home knows that."""
+    assert not Steps.fallen
+    reached = [step for step, point in steps.items() if point <= there.seen[-1]]
+    eventually(lambda: there.home.mesh(APP).node("steps").settings["step"] >= max(reached, default=0))
 
 
 def is_possible(before: Mesh, after: Mesh) -> bool:
@@ -208,8 +249,10 @@ def campaign(seed: int) -> None:
 def changed(chance: random.Random, check: Callable[[list[int]], None]) -> None:
     """Make changes at random, and check what the sinks have seen."""
     grouped = named("write_grouped", writing(by_key := list[Any]()))
-    with hosts("h1", "h2", "h3", slets=(spread, Passing, Looks, LooksAgain, rows, keyed, shares, grouped)) as there:
+    with hosts("h1", "h2", "h3", slets=(*SLETS, grouped)) as there:
         there.home.apply(three_ways(there, chance, grouped))
+        Steps.fallen.clear()
+        steps: dict[int, int] = {}
         for _ in range(CHANGES):
             grows(there.seen, 30)
             grows(there.seen_too, 30)
@@ -218,7 +261,11 @@ def changed(chance: random.Random, check: Callable[[list[int]], None]) -> None:
             if is_possible(before, after := moved(before, chance)):
                 with absent(there, chance):
                     try:
+                        planned = dict(steps)
+                        if chance.random() < 0.5:
+                            after = stepped(after, chance, planned, there.seen[-1])
                         there.home.apply(after)
+                        steps = planned
                     except PlanError as refused:
                         # The others: what comes behind the item that waits, as where a slet is suspended.
                         reasons = ("it is inside an item", "and cannot go on", "be lost (looks waits for 'table'")
@@ -229,6 +276,7 @@ def changed(chance: random.Random, check: Callable[[list[int]], None]) -> None:
         check([*there.seen])
         check([*there.seen_too])
         shared([*by_key])
+        climbed(there, steps)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 60400001])  # the last: windows take what no port could decode
