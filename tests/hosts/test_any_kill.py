@@ -145,6 +145,12 @@ def sink(item: int, seen: Seen) -> None:
     seen.taken.append(item)
 
 
+@slet
+def raised(item: int, *, by: int = 0, other: int = 0) -> int:
+    """Add to each row, from a point in the stream on."""
+    return item + by
+
+
 SOURCES = (singly, singly, pairs, Found)
 MIDDLES = (one, whole, Lots, Lots, Two, pulled, Tied, Tied)
 
@@ -155,7 +161,7 @@ class Offered:
     @hookimpl
     def register_slets(self) -> list[Any]:
         """All of them."""
-        return [*dict.fromkeys((*SOURCES, *MIDDLES)), sink]
+        return [*dict.fromkeys((*SOURCES, *MIDDLES)), raised, sink]
 
 
 def random_mesh(
@@ -188,6 +194,31 @@ def random_mesh(
     for end in ends:
         app.on(chance.choice(hosts)).add(f"sink-{end.name}", sink, item=end)
     return app.build(), {f"sink-{name}": total for name, total in wanted.items()}
+
+
+def rising(mesh: Mesh, wanted: dict[str, int], hosts: tuple[str, ...], chance: random.Random) -> Mesh:
+    """The mesh with a further stream, the rows of which are raised from a point on; *wanted* gets their sum."""
+    app = Application("rising")
+    rows, more = app.channel("to-raised"), app.channel("from-raised", chance.choice(("direct", "queue", "log")))
+    app.on(chance.choice(hosts)).add("rows", singly, out=rows)
+    app.on(chance.choice(hosts)).add("raised", raised, item=rows, out=more)
+    app.on(chance.choice(hosts)).add("sink-raised", sink, item=more)
+    point = chance.randint(1, ROWS)
+    wanted["sink-raised"] = sum(row + 1000 * (row >= point) for row in range(1, ROWS + 1))
+    stream = app.build().configure("raised", when=f"item >= {point}", by=1000)
+    return mesh.edited(dict(stream.nodes), dict(stream.channels))
+
+
+def edit(home: Platform, chance: random.Random) -> None:
+    """Change, at times, the slet whose settings change at a point in the stream, or move it, or its sink."""
+    match chance.choice(("suspend", "move", "move", "nothing")):
+        case "suspend":
+            home.apply(home.mesh("kills").suspend("raised"))
+            home.apply(home.mesh("kills").resume("raised"))
+        case "move":
+            node = home.mesh("kills").node(chance.choice(("raised", "sink-raised")))
+            to = chance.choice([one for one in HOSTS if one != (node.host or home.name)])
+            home.apply(home.mesh("kills").move(node.name, to=to))
 
 
 def rests(platforms: Iterable[Platform]) -> bool:
@@ -262,25 +293,32 @@ class Killed:
         return {name: self.all["a"].memento("kills", name).number for name in mesh.nodes if name.startswith("sink-")}
 
 
-def campaign(seed: int, folder: Path, patience: float = PATIENCE) -> str:
-    """Run one mesh while platforms are killed; return why it was refused, or nothing."""
-    chance = random.Random(seed)
-    mesh, wanted = random_mesh(chance, chance.choice((HOSTS, HOSTS[:2], HOSTS[1:], HOSTS[:1])))
+def campaign(seed: int, folder: Path, patience: float = PATIENCE, *, edits: bool = True) -> str:
+    """Run one mesh while platforms are killed, with *edits* between; return why it was refused, or nothing."""
+    chance, aside = random.Random(seed), random.Random(-seed)
+    mesh, wanted = random_mesh(chance, hosts := chance.choice((HOSTS, HOSTS[:2], HOSTS[1:], HOSTS[:1])))
+    if edits:
+        mesh = rising(mesh, wanted, hosts, aside)
     RELEASED[0] = 0
     with ExitStack() as stack:
-        hosts = Killed(folder, stack)
+        there = Killed(folder, stack)
         try:
-            hosts.all["a"].apply(mesh)
+            there.all["a"].apply(mesh)
         except (WiringError, PlanError) as refused:
             if "commits by itself" not in str(refused):
                 raise
             return str(refused)
         for _ in range(chance.randint(1, 2)):
-            hosts.release(chance.randint(0, 12))
-            hosts.checkpoint(*(name for name in HOSTS if chance.random() < 0.5))
-            hosts.release(chance.randint(1, 12))
-            hosts.kill(chance.choice(mesh_hosts(mesh)))
-        assert hosts.finish(patience) == wanted, described(mesh)
+            there.release(chance.randint(0, 12))
+            there.checkpoint(*(name for name in HOSTS if chance.random() < 0.5))
+            there.release(chance.randint(1, 12))
+            for _ in range(edits):
+                edit(there.all["a"], aside)
+            there.release(aside.randint(0, 3) * edits)
+            there.kill(chance.choice(mesh_hosts(mesh)))
+            for _ in range(edits):
+                edit(there.all["a"], aside)
+        assert there.finish(patience) == wanted, described(mesh)
     return ""
 
 
@@ -317,7 +355,7 @@ def test_a_stream_that_is_taken_for_one_that_repeats_is_found(seed: int, tmp_pat
 
     def repeated() -> None:
         for number in range(5):
-            campaign(seed, tmp_path / str(number), patience=5.0)
+            campaign(seed, tmp_path / str(number), patience=5.0, edits=False)
 
     with pytest.raises(AssertionError, match="@|it does not end"):
         repeated()
