@@ -21,6 +21,8 @@ from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ConditionalUpdate
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.base import Channel, channel_settings
+from exop.runtime.channels.frame_body import read_again
+from exop.runtime.channels.wire import Undecoded
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import cut, opened, to_items, weight
 from exop.runtime.dataflow.entry import Entry, Push, Unwind
@@ -146,8 +148,8 @@ class Trigger:
         fields: The fields that the condition reads; `None` for the whole item.
     """
 
-    def __init__(self, updates: PendingUpdates, compiled: Callable[[], Entry], carried: PortType) -> None:
-        self.compiled, self.inner = compiled, compiled()
+    def __init__(self, updates: PendingUpdates, key: str, compiled: Callable[[], Entry], carried: PortType) -> None:
+        self.key, self.compiled, self.inner = key, compiled, compiled()
         self.test: Callable[[Any], Any] | None = None
         self.time_test: Callable[[Any], Any] | None = None
         self.fields: tuple[str, ...] | None = None
@@ -201,6 +203,8 @@ class Trigger:
 
     def _opened(self, batch: Any) -> tuple[Any, list[Any]]:
         """Return the batch to send, and its rows in the form in which the condition reads them."""
+        if isinstance(batch, Undecoded):
+            batch = self._updates.decoded(batch, self.key)
         batch = opened(batch) if self.carried.form == "columns" else to_items(batch, self.carried.item)
         if isinstance(batch, list):
             return batch, batch
@@ -248,7 +252,7 @@ class PendingUpdates:
 
     def trigger(self, key: str, carried: PortType, compiled: Callable[[], Entry]) -> Entry:
         """Insert a trigger before the entry that conditions call *key*; it is *compiled* now, and after each update."""
-        trigger = self._triggers[key] = Trigger(self, compiled, carried)
+        trigger = self._triggers[key] = Trigger(self, key, compiled, carried)
         self._arm()
         return trigger.entry
 
@@ -272,6 +276,11 @@ class PendingUpdates:
         except BaseException as error:  # noqa: BLE001 (no error of an item's property may lose the item)
             self.raised(error)
             return False
+
+    def decoded(self, batch: Undecoded, key: str) -> Any:
+        """Return what an inbox could not decode, as the port *key* does; raise `WiringError` if no port takes it."""
+        owner = self._owner
+        return batch if isinstance(owner, Channel) else read_again(batch, owner.node, key, owner.application)
 
     def raised(self, error: BaseException) -> None:
         """Count an error of the condition, or of reading the items for it; the first one is reported."""

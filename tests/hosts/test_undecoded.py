@@ -60,9 +60,9 @@ def texts() -> Iterator[int | Thing | str | None]:
 
 
 @slet
-def keeps(item: int | Thing) -> None:
+def keeps(item: int | Thing, *, copies: int = 1) -> None:
     """Take numbers."""
-    SEEN.append(item)
+    SEEN.extend([item] * copies)
 
 
 @slet
@@ -164,6 +164,7 @@ def mesh(slet: Any, host: str, *names: str, **how: Any) -> Mesh:
 #: Slets that take the items from the connector, by any kind of port, and one behind a channel.
 WAYS = {
     "port": lambda: mesh(keeps, "a"),
+    "port whose settings are to change": lambda: mesh(keeps, "a").configure("sink", when="item == 1000", copies=2),
     "channel": lambda: mesh(keeps, "b"),
     "pulled": lambda: mesh(Pulls, "a"),
     "batches": lambda: mesh(batches, "a"),
