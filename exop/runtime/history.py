@@ -177,12 +177,10 @@ class History:
                 why = f"({entry['what']}) has not changed a running mesh, so there is nothing to take back"
             raise PlanError(f"the entry {number} of {mesh.name} {why}; see `exop history {mesh.name}`")
         texts = {f"{kind}/{name}": section_text(mesh, kind, name) for kind, name in sections(mesh)}
-        notes = list[str]()
-        for later in sorted((one for one in rows if one > number), reverse=True):
-            past = rows[later].get("undo") or {}
-            texts |= past if later in first else {}
-            again = [part.partition("/")[2] or "the application" for part in past if part in entry["undo"]]
-            notes += [f"the later change {later} of {', '.join(again)} is undone as well"] if again else []
+        more = _undone(rows, number, texts)
+        notes = [f"the later change {one} of {', '.join(more[one])} is undone as well" for one in sorted(more)[::-1]]
+        for later in sorted(first, reverse=True):
+            texts |= rows[later]["undo"]
         return "\n".join(text for text in (texts | entry["undo"]).values() if text), notes
 
     def obstacles(self, mesh: Mesh, number: int, slets: Container[str], fits: Callable[[list[int]], bool]) -> list[int]:
@@ -255,9 +253,27 @@ def calling_platform() -> str:
 def shown(rows: Mapping[int, dict[str, Any]], process: str = "") -> list[dict[str, Any]]:
     """Return the entries with their numbers and without `undo`; only what this *process* does is still under way."""
     for row in rows.values():
-        row["outcome"] = CUT_OFF if row["outcome"] == UNDER_WAY and row["process"] != process else row["outcome"]
+        if row["outcome"] == UNDER_WAY and row["process"] != process:
+            row["outcome"] = CUT_OFF if row["application"] else CUT_OFF.partition(":")[0]
     hidden = ("undo", "process")
     return [{"number": number, **{k: v for k, v in row.items() if k not in hidden}} for number, row in rows.items()]
+
+
+def _undone(rows: Mapping[int, dict[str, Any]], number: int, texts: Mapping[str, str]) -> dict[int, list[str]]:
+    """Return the later changes that are undone with change *number*, each with what it changed.
+
+    A change after which everything has come back to what it was is none of them, nor one of a state alone, which stays.
+    """
+    undos = {one: row["undo"] for one, row in sorted(rows.items()) if one >= number and row.get("undo")}
+    found = defaultdict[int, list[str]](list)
+    for part in undos[number]:
+        made = [one for one, undo in undos.items() if part in undo]
+        past = [*(undos[one][part] for one in made), texts.get(part, "")]  # before each of them, and now
+        at = past.index(past[-1])
+        while at > 1:
+            found[made[at - 1]].append(part.partition("/")[2] or "the application")
+            at = past.index(past[at - 1])
+    return found
 
 
 def _told(error: BaseException) -> str:
