@@ -61,9 +61,9 @@ class Spanning:
     kept: dict[str, Node] = field(default_factory=dict)
     turn: threading.RLock = field(default_factory=threading.RLock)
 
-    def paused_ms(self) -> float | None:
-        """Return the milliseconds for which the last change has stopped the stream: the longest pause of a host."""
-        return round(max(self.pauses.values()) * 1e3, 3) if self.pauses else None
+    def paused(self) -> dict[str, float]:
+        """Return the milliseconds for which the last change stopped the stream, if it did: the longest of a host."""
+        return {"paused_ms": round(longest * 1e3, 3)} if (longest := max(self.pauses.values(), default=0.0)) else {}
 
     def stored(self) -> dict[str, Any]:
         """Return it as it is stored."""
@@ -75,8 +75,7 @@ class Spanning:
         found = {**no_status(self.mesh.name), **hosts.get(home, {}), "revision": self.mesh.revision}
         if another := led_by_another(hosts):
             return found | another
-        paused = self.paused_ms()
-        found["last_change"] = None if paused is None else {"revision": self.mesh.revision, "paused_ms": paused}
+        found["last_change"] = {"revision": self.mesh.revision, **paused} if (paused := self.paused()) else None
         for name in ("shadow", "proof", "kept"):
             if all_of_them := {node: one for part in hosts.values() for node, one in part.get(name, {}).items()}:
                 found[name] = all_of_them
@@ -372,10 +371,7 @@ class Home:
         with self.supply.sent(name, self.supply.lacking(outline(moves.before), outline(moves.after))):
             trying = plan.shadow.limit if plan.shadow is not None else 0.0
             self.lead(number, found, target, parts, plan.patience, trying)
-        if before is None:
-            found.pauses = {}  # nothing ran
-        paused = {} if (stop := found.paused_ms()) is None else {"paused_ms": stop}
-        self._applications.history.changed(plan.before, after, steps=plan.summary, hosts=hosts, **paused)
+        self._applications.history.changed(plan.before, after, steps=plan.summary, hosts=hosts, **found.paused())
         return after
 
     def lead(

@@ -61,6 +61,7 @@ def test_what_imports_from_it_is_taken_along_on_every_host(tmp_path: Path, monke
             facts = there.update(version)
             assert facts["replaced"] == ["app.first", "app.make", "app.second", "app.third"]
             assert there.agrees() == there.slets_of(version)
+            assert all(step for one in there.all["b"].history("app") for step in one["steps"])
             names = [f"checks@1.0.0+marks.{version}.0.0", f"marks@{version}.0.0"]
             assert there.started() == {"a": names, "b": names}
         for name in "ba":
