@@ -211,7 +211,7 @@ class Home:
         """Make a planned change, on all hosts or on none."""
         name = plan.after.name
         found, verb = self.homes.setdefault(name, Spanning(Mesh(name))), "change" if plan.before.nodes else "deploy"
-        with held(found.turn), self._applications.history.recorded(name, verb, new=True):
+        with held(found.turn), self._applications.history.recorded(name, verb, new=True, steps=plan.summary):
             if found.finished and plan.before.nodes:  # since the change was planned
                 raise finished(name)
             now = found.mesh if found.hosts and not found.finished else plan.before

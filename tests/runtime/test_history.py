@@ -173,13 +173,18 @@ def test_a_start_that_fails_again_and_again_has_one_entry() -> None:
 
 
 def test_a_process_that_is_killed_leaves_what_it_was_doing(platform: Platform, tmp_path: Path) -> None:
-    """An operation is `under way`; after a kill it is `cut off`, in the next process and without one."""
-    with platform._applications.history.recorded("numbers", "change"):
+    """An operation is `under way`; after a kill it is `cut off`, in the next process and without one.
+
+    So is a change that is part of an operation on the platform: in the history of its application, too.
+    """
+    kept = platform._applications.history
+    with kept.recorded("", "update bundle", new=True), kept.recorded("numbers", "change"):
         assert told(platform, "what", "outcome")[-1] == ("change", "under way")
         shutil.copytree(tmp_path / "state", tmp_path / "killed", ignore=shutil.ignore_patterns("*.sock"))
     assert told(platform, "what", "outcome")[1:] == [("change", "done")]
     cut = "cut off when the platform ended: carried out if the mesh has a later revision"
     assert shown(read_history(tmp_path / "killed", "numbers"))[-1]["outcome"] == cut
+    assert shown(read_history(tmp_path / "killed", ""))[-1]["outcome"] == "cut off when the platform ended"
     with Platform(state=tmp_path / "killed", name="there") as again:
         assert told(again, "what", "outcome")[1:] == [("change", cut), ("start", "done")]
         with pytest.raises(PlanError, match=r"the entry 2 of numbers \(change\) was cut off"):

@@ -65,11 +65,10 @@ class Changes:
 
     def carry_out(self, plan: Plan) -> Mesh:
         """Make a change; for the errors see `Plan.apply`."""
-        name, history = plan.after.name, self._running.history
+        name, shadow = plan.after.name, plan.shadow
         self._running.check_whole(name)
-        shadow = plan.shadow
         proof: dict[str, Any] = {} if shadow is None else {"proof": {"items": shadow.items, "seconds": shadow.seconds}}
-        record = history.recorded(name, "change", **proof) if plan else nullcontext()
+        record = self._running.history.recorded(name, "change", steps=plan.summary, **proof) if plan else nullcontext()
         with record, self.followed([plan]) as runs, ExitStack() as turn:
             turn.enter_context(self.turns_of(name, runs=runs))
             return self._make(name, self.change(plan, runs.get(name)), turn, runs)
