@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from exop import Application
-from exop.cli.commands.state import state_check
+from exop.cli.commands.state import examine, state_check
 from exop.errors import BundleError, BundleInUse, PlanError, StateError, WiringError
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import PlanTime
-from tests.hosts.updating import CHECK, OPENS, RECORDS, SHUT, Hosts, line, marks
+from tests.hosts.updating import CHECK, NODES, OPENS, RECORDS, SHUT, Hosts, line, marks
 from tests.rig import eventually
 
 ONE, TWO = {"marks@1.0.0:check"}, {"marks@2.0.0:check"}
@@ -43,10 +43,12 @@ def test_an_update_reaches_every_host(there: Hosts, places: str):
     there.a.apply(there.a.mesh("app").configure("first", unit="y"))
     assert there.agrees() == TWO
     assert there.update(1)["stopped"] == ["marks@2.0.0"]
-    for name in "ab":
+    for name in "ba":
         there.all[name].close()
+        stored = examine(there.folder / name)["applications"]
         there.back(name)
     assert there.agrees() == ONE
+    assert there.a.history("app")[-1]["revision"] == there.a.mesh("app").revision == stored[0]["revision"]
     steps = [step for one in there.a.history("app") for step in one.get("steps", ()) if step.startswith("replace")]
     assert len(steps) == 6
 
