@@ -374,7 +374,7 @@ class Platform(Management[Plan]):
         store = self._applications.store
         assert store is not None
         try:
-            with self._applications.history.recorded(stored.name, "start", new=True):
+            with self._applications.history.recorded(stored.name, "start", new=True) as entry:
                 snapshot = store.checkpoints.read(stored.name)
                 mesh = self._read_mesh(snapshot.topology if snapshot is not None else stored.topology)
                 if snapshot is not None:
@@ -385,8 +385,7 @@ class Platform(Management[Plan]):
                     self._applications.apply(mesh.at(stored.revision))
                     why = "not durable" if mesh.durable is None else "it has no checkpoint yet"
                     self.restarted[stored.name] = f"started anew ({why})"
-                revision = self.deployment(stored.name).mesh.revision
-                self._applications.history.told(how=self.restarted[stored.name], revision=revision)
+                entry |= {"how": self.restarted[stored.name], "revision": self.mesh(stored.name).revision}
         except RAISED as error:
             problem = error if isinstance(error, ExopError) else None
             if problem is None:

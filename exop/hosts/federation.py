@@ -426,11 +426,8 @@ class Federation:
                 self._keep(application, found)
             elif report.plan == found.hosts.get(report.sender):
                 found.reports[report.sender] = report
-                if not led and found.turn.acquire(blocking=False):  # otherwise, a later report tells it
-                    try:
-                        self._learn(application, found, report)
-                    finally:
-                        found.turn.release()
+                if not led:
+                    self._home.learn(found, report, partial(self._keep, application, found))
                 reports = map(found.reports.get, found.hosts)
                 if not (led or found.finished) and all(one is not None and one.ended for one in reports):
                     self.notice(application, messages.Finish(self.name))  # first: a restart does not begin it again
@@ -438,15 +435,6 @@ class Federation:
             self._news.notify_all()
         if found.finished and report.sender in found.hosts and not report.finished:
             self.exchange.send(report.sender, application, messages.Finish(self.name))
-
-    def _learn(self, application: str, found: Spanning, report: messages.Report) -> None:
-        """Store and note the conditional updates that have taken effect at a host."""
-        if updates := found.learn(report.updates):
-            with suppress(StateError):  # after a restart, the reports tell them again
-                self._keep(application, found)
-        for one in updates if report.sender != self.name else ():  # this host notes its own
-            what = f"conditional update {'could not take effect' if one.dropped else 'took effect'}"
-            self._local.history.noted(application, what, node=one.name, steps=[str(one.update)])
 
     def _lead_no_more(self, application: str, found: Spanning) -> None:
         found.hosts, found.reports, found.mesh = {}, {}, Mesh(application)

@@ -5,27 +5,26 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from exop.errors import ExopError, PeerUnreachable, PlanError, RemotingError, UnknownName
+from exop.errors import ExopError, PeerUnreachable, PlanError, RemotingError, StateError, UnknownName
 from exop.hosts.fragment import Fragments, Work, adopted, led_elsewhere, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Fragment, Refuse, Report
 from exop.hosts.supply import Archives, Supply, notes_of
-from exop.hosts.updates import learnt, pending_in, with_updates
+from exop.hosts.updates import UpdatedMesh, learnt, pending_in, with_updates
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
 from exop.model.meshes.fragments import Connector, Placement, epochs, fragments
 from exop.model.meshes.mesh import Mesh, Node
 from exop.runtime.channels.outbox import Outbox
-from exop.runtime.conditional_updates import KEPT, AppliedUpdate, updates_since
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.interrupts import GLANCE, check_interrupt, held
 from exop.status import application_status
@@ -39,7 +38,7 @@ CONNECTING: Final = 3.0
 
 
 @dataclass
-class Spanning:
+class Spanning(UpdatedMesh):
     """An application of which this platform is the home.
 
     Attributes:
@@ -51,11 +50,9 @@ class Spanning:
         changing: The hosts that have not carried out the last plan.
         pauses: The seconds for which the last plan has paused the drivers of each host; unknown after a restart.
         kept: The nodes whose predecessors run on since the last change of each, as they were before it.
-        updates: The conditional updates that have become a part of its mesh, the latest last.
         turn: Held while the application is changed.
     """
 
-    mesh: Mesh
     connectors: dict[str, int] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
     leaving: set[str] = field(default_factory=set)
@@ -64,24 +61,11 @@ class Spanning:
     finished: bool = False
     pauses: dict[str, float] = field(default_factory=dict)
     kept: dict[str, Node] = field(default_factory=dict)
-    updates: deque[AppliedUpdate] = field(default_factory=lambda: deque(maxlen=KEPT))
     turn: threading.RLock = field(default_factory=threading.RLock)
 
-    def learn(self, updates: bytes) -> list[AppliedUpdate]:
-        """Make the conditional updates that have taken effect at a host a part of the mesh; return the new ones."""
-        found = learnt(self.mesh, updates)
-        for one in found:
-            self.updates.append(replace(one, revision=self.mesh.revision + 1))
-            self.mesh = one.to_mesh(self.mesh).at(self.mesh.revision + 1)
-        return found
-
-    def since(self, revision: int) -> tuple[Mesh, list[AppliedUpdate] | None]:
-        """Return the mesh, and the conditional updates since a revision; `None` if there were other changes."""
-        return self.mesh, updates_since(revision, self.mesh, self.updates)
-
-    def paused_ms(self) -> float | None:
-        """Return the milliseconds for which the last change has stopped the stream: the longest pause of a host."""
-        return round(max(self.pauses.values()) * 1e3, 3) if self.pauses else None
+    def paused(self) -> dict[str, float]:
+        """Return the milliseconds for which the last change stopped the stream, if it did: the longest of a host."""
+        return {"paused_ms": round(longest * 1e3, 3)} if (longest := max(self.pauses.values(), default=0.0)) else {}
 
     def stored(self) -> dict[str, Any]:
         """Return it as it is stored."""
@@ -93,8 +77,7 @@ class Spanning:
         found = {**no_status(self.mesh.name), **hosts.get(home, {}), "revision": self.mesh.revision}
         if another := led_by_another(hosts):
             return found | another
-        paused = self.paused_ms()
-        found["last_change"] = None if paused is None else {"revision": self.mesh.revision, "paused_ms": paused}
+        found["last_change"] = {"revision": self.mesh.revision, **paused} if (paused := self.paused()) else None
         for name in ("shadow", "proof", "kept"):
             if all_of_them := {node: one for part in hosts.values() for node, one in part.get(name, {}).items()}:
                 found[name] = all_of_them
@@ -232,11 +215,25 @@ class Home:
         """Make a planned change, on all hosts or on none."""
         name = plan.after.name
         found, verb = self.homes.setdefault(name, Spanning(Mesh(name))), "change" if plan.before.nodes else "deploy"
-        with held(found.turn), self._applications.history.recorded(name, verb, new=True):
+        with held(found.turn), self._applications.history.recorded(name, verb, new=True, steps=plan.summary):
             if found.finished and plan.before.nodes:  # since the change was planned
                 raise finished(name)
             plan = renewed(plan, found) if found.hosts and not found.finished else plan
             return plan.before if plan.before.nodes and not plan else self._make(found, plan)
+
+    def learn(self, found: Spanning, report: Report, keep: Callable[[], None]) -> None:
+        """Make the conditional updates that a host reports a part of the mesh, which *keep* stores, and note them."""
+        if not found.turn.acquire(blocking=False):  # it is being changed; a later report tells it again
+            return
+        try:
+            if updates := found.learn(report.updates):
+                with suppress(StateError):  # the reports tell it again after a restart
+                    keep()
+        finally:
+            found.turn.release()
+        for one in updates if report.sender != self.name else ():  # this host notes its own
+            what = f"conditional update {'could not take effect' if one.dropped else 'took effect'}"
+            self._applications.history.noted(found.mesh.name, what, node=one.name, steps=[str(one.update)])
 
     def accept_loss(self, application: str, outbox: str = "") -> list[str]:
         """Let what hosts have lost begin anew, and connectors without their state go on, as `Platform.accept_loss`."""
@@ -392,10 +389,7 @@ class Home:
         with self.supply.sent(name, self.supply.lacking(outline(moves.before), outline(moves.after))):
             trying = plan.shadow.limit if plan.shadow is not None else 0.0
             self.lead(number, found, target, parts, plan.patience, trying)
-        if before is None:
-            found.pauses = {}  # nothing ran
-        paused = {} if (stop := found.paused_ms()) is None else {"paused_ms": stop}
-        self._applications.history.changed(plan.before, after, steps=plan.summary, hosts=hosts, **paused)
+        self._applications.history.changed(plan.before, after, steps=plan.summary, hosts=hosts, **found.paused())
         return after
 
     def lead(

@@ -44,13 +44,12 @@ def _decoded(data: bytes, kinds: dict[str, Any]) -> Any:
     return decoder(kinds[name]).decode(fields)
 
 
-def stored_homes(database: Any) -> dict[str, str]:
-    """Return the whole meshes of the applications of which a platform is the home, while that platform is not open."""
+def stored_homes(database: Any) -> dict[str, dict[str, Any]]:
+    """Return the applications of which a platform is the home, as `Spanning.stored`, while that is not open."""
     if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'hosts'").fetchone():
         return {}
     rows = database.execute("SELECT application, content FROM hosts WHERE home").fetchall()
-    found = {name: msgspec.msgpack.decode(content) for name, content in rows}
-    return {name: one["topology"] for name, one in found.items() if one["hosts"]}
+    return {name: one for name, content in rows if (one := msgspec.msgpack.decode(content))["hosts"]}
 
 
 class Journal:

@@ -7,7 +7,9 @@ home does not know yet when it makes a change is found out at the host, and goes
 from __future__ import annotations
 
 import tomllib
+from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
@@ -15,7 +17,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ChannelSpec, ConditionalUpdate, Node
 from exop.model.values.classes import Declared
 from exop.model.values.encoding import decode, encode
-from exop.runtime.conditional_updates import AppliedUpdate
+from exop.runtime.conditional_updates import KEPT, AppliedUpdate, updates_since
 
 Section: TypeAlias = Literal["nodes", "channels"]
 #: How far a node or channel has come: section, name, the number of updates left, and the settings that were set.
@@ -95,6 +97,26 @@ def with_updates(mesh: Mesh, updates: Iterable[AppliedUpdate]) -> Mesh:
         if (place := one.place(mesh)) is not None and one.update in place.pending:
             mesh = one.to_mesh(mesh)
     return mesh
+
+
+@dataclass
+class UpdatedMesh:
+    """The whole mesh of an application, with the conditional updates that have become a part of it, the latest last."""
+
+    mesh: Mesh
+    updates: deque[AppliedUpdate] = field(default_factory=lambda: deque(maxlen=KEPT), kw_only=True)
+
+    def learn(self, data: bytes) -> list[AppliedUpdate]:
+        """Make the updates that have taken effect at a host a part of the mesh; return those that are new."""
+        found = learnt(self.mesh, data)
+        for one in found:
+            self.updates.append(replace(one, revision=self.mesh.revision + 1))
+            self.mesh = one.to_mesh(self.mesh).at(self.mesh.revision + 1)
+        return found
+
+    def since(self, revision: int) -> tuple[Mesh, list[AppliedUpdate] | None]:
+        """Return the mesh, and the updates since a revision; `None` if there were other changes."""
+        return self.mesh, updates_since(revision, self.mesh, self.updates)
 
 
 def encoded(updates: Iterable[AppliedUpdate]) -> bytes:

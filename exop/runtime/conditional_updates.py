@@ -21,7 +21,6 @@ from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ConditionalUpdate
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.base import Channel, channel_settings
-from exop.runtime.channels.frame_body import read_again
 from exop.runtime.channels.wire import Undecoded
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import cut, opened, to_items, weight
@@ -279,6 +278,9 @@ class PendingUpdates:
 
     def decoded(self, batch: Undecoded, key: str) -> Any:
         """Return what an inbox could not decode, as the port *key* does; raise `WiringError` if no port takes it."""
+        # Imported lazily: only connectors need msgspec.
+        from exop.runtime.channels.frame_body import read_again
+
         owner = self._owner
         return batch if isinstance(owner, Channel) else read_again(batch, owner.node, key, owner.application)
 

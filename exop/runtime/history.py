@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from exop.errors import ExopError, PeerRefused, PlanError
@@ -33,8 +34,8 @@ _LENGTH: Final = 2000
 #: The peer for which a thread carries out an operation, such as `platform edge-1 (ADDRESS)`; empty for the platform's
 #: own process.
 CALLER: Final[ContextVar[str]] = ContextVar("CALLER", default="")
-#: The entry of the current operation; operations that it calls add facts to this entry.
-_ENTRY: Final[ContextVar[dict[str, Any] | None]] = ContextVar("_ENTRY", default=None)
+#: The entries of the current operation by application; an update of a bundle has one in the history of each.
+_ENTRIES: Final[ContextVar[Mapping[str, dict[str, Any]]]] = ContextVar("_ENTRIES", default=MappingProxyType({}))
 #: The entries that the call of a peer has recorded; a task that the call has begun adds to them.
 _RECORDED: Final[ContextVar[list[str] | None]] = ContextVar("_RECORDED", default=None)
 
@@ -55,15 +56,17 @@ class History:
         self._kept: defaultdict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=MOST))
 
     @contextmanager
-    def recorded(self, application: str, what: str, *, new: bool = False, **facts: Any) -> Iterator[None]:
-        """Record an operation with its outcome when the block ends; an operation inside another one is not recorded.
+    def recorded(self, application: str, what: str, *, new: bool = False, **facts: Any) -> Iterator[dict[str, Any]]:
+        """Record an operation with its outcome when the block ends, and yield its entry, to which facts can be added.
 
-        In a state directory, the entry is there from the beginning: a process that is killed leaves what it was doing.
-        For an application that the platform does not have, only an operation that creates it (*new*) is recorded.
-        An error of the user's code, or an interrupt, is an outcome like any other.
+        An operation inside another one on the same application belongs to that entry. In a state directory, the entry
+        is there from the beginning: a process that is killed leaves what it was doing. For an application that the
+        platform does not have, only an operation that creates it (*new*) is recorded. An error of the user's code, or
+        an interrupt, is an outcome like any other.
         """
-        if _ENTRY.get() is not None or not (new or application in self._known):
-            yield
+        entries = _ENTRIES.get()
+        if application in entries or not (new or application in self._known):
+            yield entries.get(application, {})
             return
         entry = {"application": application, "what": what, **_caller(), **facts}
         entry |= {"outcome": UNDER_WAY, "process": self._process}
@@ -71,24 +74,19 @@ class History:
         if self.store is not None and what != "start":
             with self._problems_logged(application):
                 number = self._put(entry)
-        token = _ENTRY.set(entry)
+        token = _ENTRIES.set({**entries, application: entry})
         try:
-            yield
+            yield entry
             entry["outcome"] = "done"
         except BaseException as error:
             entry["outcome"] = _told(error)[:_LENGTH]
             raise
         finally:
-            _ENTRY.reset(token)
+            _ENTRIES.reset(token)
             self._keep(entry, number)
 
-    def told(self, **facts: Any) -> None:
-        """Add facts to the entry of the current operation."""
-        if (entry := _ENTRY.get()) is not None:
-            entry |= facts
-
     def changed(self, before: Mesh, after: Mesh, **facts: Any) -> None:
-        """Add a change to the entry of the current operation; without one, record the change itself."""
+        """Add a change to the entry of the current operation on the application; without one, record the change."""
         undo = None
         if self.store is not None and before.revision:
             from exop.model.meshes.topology import section_text
@@ -99,12 +97,8 @@ class History:
                 old, new = getattr(before, kind), getattr(after, kind)
                 for name in (*touched(old, new), *missing(old, new)):
                     undo[f"{kind}/{name}"] = section_text(before, kind, name) if name in old else ""
-        found = {"from": before.revision, "to": after.revision, **facts, "undo": undo}
-        entry = _ENTRY.get()
-        if entry is not None and entry["application"] == after.name:
-            entry |= found
-        else:
-            self.noted(after.name, "change", **found)
+        with self.recorded(after.name, "change", new=True) as entry:
+            entry |= {"from": before.revision, "to": after.revision, **facts, "undo": undo}
 
     def noted(self, application: str, what: str, **facts: Any) -> None:
         """Record what has happened, and not by an operation."""
@@ -118,11 +112,10 @@ class History:
         are counted in the history of the platform.
         """
         caller, name = _caller(), application if application in self._known else PLATFORM
-        facts = {"what": operation, "outcome": outcome, "peer": calling_platform() or None}
-        new: dict[str, Any] = {"application": name, **facts, "count": 0}
+        facts: dict[str, Any] = {"what": operation, "outcome": outcome, "peer": calling_platform() or None}
         with self._counting, self._problems_logged(name):
             same = (row for row in self._rows(name).items() if "count" in row[1] and facts.items() <= row[1].items())
-            number, entry = next(same, (None, new))
+            number, entry = next(same, (None, {"application": name, **facts, "count": 0}))
             entry |= {**caller, "reason": reason[:_LENGTH], "count": entry["count"] + times}
             self._put(entry, number)
 
@@ -177,12 +170,10 @@ class History:
                 why = f"({entry['what']}) has not changed a running mesh, so there is nothing to take back"
             raise PlanError(f"the entry {number} of {mesh.name} {why}; see `exop history {mesh.name}`")
         texts = {f"{kind}/{name}": section_text(mesh, kind, name) for kind, name in sections(mesh)}
-        notes = list[str]()
-        for later in sorted((one for one in rows if one > number), reverse=True):
-            past = rows[later].get("undo") or {}
-            texts |= past if later in first else {}
-            again = [part.partition("/")[2] or "the application" for part in past if part in entry["undo"]]
-            notes += [f"the later change {later} of {', '.join(again)} is undone as well"] if again else []
+        more = _undone(rows, number, texts)
+        notes = [f"the later change {one} of {', '.join(more[one])} is undone as well" for one in sorted(more)[::-1]]
+        for later in sorted(first, reverse=True):
+            texts |= rows[later]["undo"]
         return "\n".join(text for text in (texts | entry["undo"]).values() if text), notes
 
     def obstacles(self, mesh: Mesh, number: int, slets: Container[str], fits: Callable[[list[int]], bool]) -> list[int]:
@@ -255,9 +246,27 @@ def calling_platform() -> str:
 def shown(rows: Mapping[int, dict[str, Any]], process: str = "") -> list[dict[str, Any]]:
     """Return the entries with their numbers and without `undo`; only what this *process* does is still under way."""
     for row in rows.values():
-        row["outcome"] = CUT_OFF if row["outcome"] == UNDER_WAY and row["process"] != process else row["outcome"]
+        if row["outcome"] == UNDER_WAY and row["process"] != process:
+            row["outcome"] = CUT_OFF if row["application"] else CUT_OFF.partition(":")[0]
     hidden = ("undo", "process")
     return [{"number": number, **{k: v for k, v in row.items() if k not in hidden}} for number, row in rows.items()]
+
+
+def _undone(rows: Mapping[int, dict[str, Any]], number: int, texts: Mapping[str, str]) -> dict[int, list[str]]:
+    """Return the later changes that are undone with change *number*, each with what it changed.
+
+    A change after which everything has come back to what it was is none of them, nor one of a state alone, which stays.
+    """
+    undos = {one: row["undo"] for one, row in sorted(rows.items()) if one >= number and row.get("undo")}
+    found = defaultdict[int, list[str]](list)
+    for part in undos[number]:
+        made = [one for one, undo in undos.items() if part in undo]
+        past = [*(undos[one][part] for one in made), texts.get(part, "")]  # before each of them, and now
+        at = past.index(past[-1])
+        while at > 1:
+            found[made[at - 1]].append(part.partition("/")[2] or "the application")
+            at = past.index(past[at - 1])
+    return found
 
 
 def _told(error: BaseException) -> str:

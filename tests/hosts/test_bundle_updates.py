@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from exop import Application
-from exop.cli.commands.state import state_check
+from exop.cli.commands.state import examine, state_check
 from exop.errors import BundleError, BundleInUse, PlanError, StateError, WiringError
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import PlanTime
-from tests.hosts.updating import CHECK, OPENS, RECORDS, SHUT, Hosts, line, marks
+from tests.hosts.updating import CHECK, NODES, OPENS, RECORDS, SHUT, Hosts, line, marks
 from tests.rig import eventually
 
 ONE, TWO = {"marks@1.0.0:check"}, {"marks@2.0.0:check"}
@@ -43,10 +43,12 @@ def test_an_update_reaches_every_host(there: Hosts, places: str):
     there.a.apply(there.a.mesh("app").configure("first", unit="y"))
     assert there.agrees() == TWO
     assert there.update(1)["stopped"] == ["marks@2.0.0"]
-    for name in "ab":
+    for name in "ba":
         there.all[name].close()
+        stored = examine(there.folder / name)["applications"]
         there.back(name)
     assert there.agrees() == ONE
+    assert there.a.history("app")[-1]["revision"] == there.a.mesh("app").revision == stored[0]["revision"]
     steps = [step for one in there.a.history("app") for step in one.get("steps", ()) if step.startswith("replace")]
     assert len(steps) == 6
 
@@ -61,6 +63,7 @@ def test_what_imports_from_it_is_taken_along_on_every_host(tmp_path: Path, monke
             facts = there.update(version)
             assert facts["replaced"] == ["app.first", "app.make", "app.second", "app.third"]
             assert there.agrees() == there.slets_of(version)
+            assert all(step for one in there.all["b"].history("app") for step in one["steps"])
             names = [f"checks@1.0.0+marks.{version}.0.0", f"marks@{version}.0.0"]
             assert there.started() == {"a": names, "b": names}
         for name in "ba":
@@ -111,6 +114,8 @@ def test_a_refused_update_leaves_nothing_on_any_host(there: Hosts):
     finally:
         SHUT.clear()
     assert there.agrees() == ONE
+    failed = there.a.history("app")[-1]
+    assert (failed["steps"], failed["outcome"][:9]) == ([f"replace {node}" for node in NODES], "PlanError")
     assert {name: [row["bundle"] for row in one.bundles.list()] for name, one in there.all.items()} == {
         "a": ["marks@1.0.0"],
         "b": ["marks@1.0.0"],

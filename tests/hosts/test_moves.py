@@ -120,7 +120,9 @@ def test_the_pause_of_a_change_is_that_of_the_host_that_stops_longest():
     with hosts("h1", "h2") as there:
         there.home.apply(there.line(endless, summing, summing).move("a", to="h2").move("b", to="h2"))
         grows(there.seen)
-        assert there.home.status(APP)["last_change"] is None
+        status = there.home.status(APP)
+        assert [one["last_change"] for one in (status, *status["hosts"].values())] == [None] * 3
+        assert all("paused_ms" not in one for host in ("h1", "h2") for one in there.platforms[host].history(APP))
         there.move("h1", "b")
         status = there.home.status(APP)
         longest = max(one["last_change"]["paused_ms"] for one in status["hosts"].values())

@@ -130,6 +130,9 @@ def test_or_none():
         for one in deployments:
             assert one.mesh.revision == 1
             assert one.components["check"].spec.name == "check"
+            entry = platform.history(one.name)[-1]
+            assert (entry["what"], entry["steps"]) == ("change", ["replace check"])
+            assert "ValueError: no" in entry["outcome"]
         assert len(platform.registry.find("Slet", "(node=check)")) == 3
 
 

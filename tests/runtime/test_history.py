@@ -113,11 +113,18 @@ def test_only_later_changes_that_stand_in_the_way_are_to_be_undone_first(platfor
     assert "step: 2 → 1" in str(platform.plan_reverse("numbers", 2))
 
 
-def test_a_state_is_not_taken_back(platform: Platform) -> None:
-    """The error names the command that restores one."""
+def test_what_is_undone_already_and_a_state_are_not_taken_back(platform: Platform) -> None:
+    """Neither is named as undone as well; the error on one of them names the command that restores a state."""
+    platform.apply(platform.mesh("numbers").configure("numbers", step=2))
     platform.restore("numbers", "numbers", platform.memento("numbers", "numbers"))
-    with pytest.raises(PlanError, match="a state only, which is not kept: `exop memento import numbers.NODE FILE`"):
-        platform.plan_reverse("numbers", 2)
+    platform.apply(platform.mesh("numbers").configure("numbers", step=5))
+    platform.plan_reverse("numbers", 4).apply()
+    for number in (3, 4):
+        with pytest.raises(PlanError, match=r"left nothing to undo; a state .*`exop memento import numbers.NODE FILE`"):
+            platform.plan_reverse("numbers", number)
+    assert "undone as well" not in str(platform.plan_reverse("numbers", 2))
+    platform.apply(platform.mesh("numbers").configure("numbers", step=7))
+    assert platform.plan_reverse("numbers", 2).notes == ("the later change 6 of numbers is undone as well",)
 
 
 def test_deployments_that_fail_and_applications_that_are_gone(platform: Platform, tmp_path: Path) -> None:
@@ -166,13 +173,18 @@ def test_a_start_that_fails_again_and_again_has_one_entry() -> None:
 
 
 def test_a_process_that_is_killed_leaves_what_it_was_doing(platform: Platform, tmp_path: Path) -> None:
-    """An operation is `under way`; after a kill it is `cut off`, in the next process and without one."""
-    with platform._applications.history.recorded("numbers", "change"):
+    """An operation is `under way`; after a kill it is `cut off`, in the next process and without one.
+
+    So is a change that is part of an operation on the platform: in the history of its application, too.
+    """
+    kept = platform._applications.history
+    with kept.recorded("", "update bundle", new=True), kept.recorded("numbers", "change"):
         assert told(platform, "what", "outcome")[-1] == ("change", "under way")
         shutil.copytree(tmp_path / "state", tmp_path / "killed", ignore=shutil.ignore_patterns("*.sock"))
     assert told(platform, "what", "outcome")[1:] == [("change", "done")]
     cut = "cut off when the platform ended: carried out if the mesh has a later revision"
     assert shown(read_history(tmp_path / "killed", "numbers"))[-1]["outcome"] == cut
+    assert shown(read_history(tmp_path / "killed", ""))[-1]["outcome"] == "cut off when the platform ended"
     with Platform(state=tmp_path / "killed", name="there") as again:
         assert told(again, "what", "outcome")[1:] == [("change", cut), ("start", "done")]
         with pytest.raises(PlanError, match=r"the entry 2 of numbers \(change\) was cut off"):

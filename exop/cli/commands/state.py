@@ -112,14 +112,13 @@ def examine(directory: Path) -> dict[str, Any]:
     with _unused(directory):
         damage: list[str] = []
         found: dict[str, Any] = {"directory": str(directory), "version": None, "generation": None, "noted": None}
-        found["meshes"] = {}
         try:
             noted = GenerationFile(directory).read()
             found["noted"] = noted._asdict() if noted is not None else None
             inspect(directory)
         except StateError as problem:
             damage.append(str(problem))
-        found["applications"] = _applications(directory, found, damage)
+        found["applications"], meshes = _applications(directory, found, damage)
         engines = directory / "engines"
         found["engines"] = [
             dict(zip(("application", "node", "place"), place.relative_to(engines).parts, strict=True))
@@ -132,7 +131,7 @@ def examine(directory: Path) -> dict[str, Any]:
         damage += map(str, broken.values())
         found |= {"bundles": [home.name for home in bundles], "down": [], "damage": damage}
         try:
-            found["down"] += _down(found.pop("meshes"), found["bundles"], started_bundles(directory / "bundles"))
+            found["down"] += _down(meshes, found["bundles"], started_bundles(directory / "bundles"))
         except StateError as problem:
             damage.append(str(problem))
         return found
@@ -165,20 +164,21 @@ def _unused(directory: Path) -> AbstractContextManager[Any]:
     return closing(lock)
 
 
-def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> list[dict[str, Any]]:
-    """Return the applications in a readable database, whether or not the database is current."""
+def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> tuple[list[Any], dict[str, str]]:
+    """Return the applications in a readable database, whether or not it is current; and the meshes of active ones."""
     path, contents = directory / FILE, None
     with suppress(StateError):  # reported by inspect() already
         contents = contents_of(path)
     if contents is None:
-        return []
+        return [], {}
     found |= {"version": contents.version, "generation": contents.generation.number}
     damage.extend(contents.damaged.values())
-    listed = []
+    listed, meshes = list[dict[str, Any]](), dict[str, str]()
     # Imported lazily: only state directories with a database need msgspec.
     from exop.hosts.journal import stored_homes
 
     with opened(path) as database:
+        homes = stored_homes(database)
         query = (
             "SELECT a.name, a.revision, a.active, c.number, c.taken, c.topology FROM applications a "
             "LEFT JOIN checkpoints c ON c.application = a.name ORDER BY a.name"
@@ -188,7 +188,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
                 continue
             if active:
                 query = "SELECT content FROM sections WHERE application = ? ORDER BY kind, place"
-                found["meshes"][name] = topology or "\n".join(text for (text,) in database.execute(query, (name,)))
+                meshes[name] = topology or "\n".join(text for (text,) in database.execute(query, (name,)))
             size = 0
             cure = f"restore the whole state directory from one copy, or remove the application (`exop remove {name}`)"
             query = "SELECT kind, name, sum, content FROM parts WHERE application = ?"
@@ -199,9 +199,9 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
             checkpoint = None
             if number is not None:
                 checkpoint = {"number": number, "taken": datetime.fromtimestamp(taken, UTC).isoformat(), "bytes": size}
-            listed.append({"name": name, "revision": revision, "active": bool(active), "checkpoint": checkpoint})
-        found["meshes"] |= stored_homes(database)
-    return listed
+            whole = homes.get(name, {"revision": revision})["revision"]  # not that of the part here
+            listed.append({"name": name, "revision": whole, "active": bool(active), "checkpoint": checkpoint})
+    return listed, meshes | {name: one["topology"] for name, one in homes.items()}
 
 
 def _log(folder: Path, damage: list[str]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ transaction that stores all meshes.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 
 from exop.errors import PlanError
@@ -41,13 +41,15 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
         return [plans[0].apply()]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PlanError(f"{', '.join(twice)} has two plans in one change; make one plan of both edits")
-    for name in names:
-        applications.check_whole(name)
-    problems: list[BaseException | None] = []
-    with changes.followed(plans) as runs, changes.turns_of(*names, runs=runs), changing(*names):
-        found = [changes.change(one, runs.get(one.after.name)) for one in plans]
-        if made := [change for change in found if change is not None]:
-            problems += _Together(made, applications).carry_out()
+    with ExitStack() as turn:
+        for plan in filter(None, plans):
+            applications.check_whole(plan.after.name)
+            turn.enter_context(applications.history.recorded(plan.after.name, "change", steps=plan.summary))
+        runs = turn.enter_context(changes.followed(plans))
+        turn.enter_context(changes.turns_of(*names, runs=runs))
+        turn.enter_context(changing(*names))
+        made = [*filter(None, (changes.change(one, runs.get(one.after.name)) for one in plans))]
+        problems = _Together(made, applications).carry_out() if made else []
         problems += [changes.made(change) for change in made]
         meshes = [applications.get(name).mesh for name in names]
     for change in made:
@@ -92,14 +94,14 @@ class _Together:
     def _decide(self) -> tuple[str, str] | None:
         """Let all get ready, and store the changes; or return the problem, and the application that has it."""
         steps: tuple[ParticipantStep, ...] = ("prepare", "hold", "cut")
-        until = math.inf
+        until: float | None = None
         for step in steps:
             if step == "hold":  # the streams run until then
                 until = time.monotonic() + self._hold
             self._give(step)
             missing = dict.fromkeys(thread.plan for thread in self._threads)
             while missing:
-                left = None if until == math.inf else max(0.0, until - time.monotonic())
+                left = None if until is None else max(0.0, until - time.monotonic())
                 check_interrupt()
                 try:
                     did = self._mail.get(timeout=left)

@@ -111,13 +111,12 @@ def channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
     parts = [f"{name}: {before!r} → {after!r}" for name, before, after in pairs if before != after]
     if new.kind == WINDOW and (parts or new.close_windows):
         parts.append("the open windows are closed" if new.close_windows else "the open windows run to their end")
-    if old.pending != new.pending:
-        parts.append(armed_text(old, new))
+    parts += [armed_text(old, new)] * (old.pending != new.pending)
     if dict(old.connector) != dict(new.connector):
         parts.append(f"connectors: {dict(old.connector)} → {dict(new.connector)}")
     texts = [f"move the channel {new.name}: {old.host or 'home'} → {new.host or 'home'}"] * (old.host != new.host)
     texts += [f"configure the channel {new.name}: {'; '.join(parts)}"] * bool(parts)
-    return "; ".join(texts)
+    return "; ".join(texts) or f"configure the channel {new.name}: the type of its items"
 
 
 def difference(before: Mesh | None, after: Mesh | None) -> Difference:
@@ -151,10 +150,11 @@ _CHANNEL: Final = "channel "
 def marks_of(mesh: Mesh) -> dict[str, dict[str, Any]]:
     """The marks of a mesh by node; those of channels under `channel NAME`."""
     places: dict[str, Node | ChannelSpec] = {_CHANNEL + name: channel for name, channel in mesh.channels.items()}
-    return {name: found for name, there in {**mesh.nodes, **places}.items() if (found := _marks_on(there))}
+    return {name: found for name, there in {**mesh.nodes, **places}.items() if (found := marks_on(there))}
 
 
-def _marks_on(there: Node | ChannelSpec) -> dict[str, Any]:
+def marks_on(there: Node | ChannelSpec) -> dict[str, Any]:
+    """The marks of a node or channel."""
     return {mark: found for mark, plain in MARKS[type(there)].items() if (found := getattr(there, mark)) != plain}
 
 
@@ -172,6 +172,6 @@ def marked(mesh: Mesh, name: str, marks: Mapping[str, Any]) -> Mesh:
 def without_marks(mesh: Mesh, changes: Difference | None = None) -> Mesh:
     """The mesh without any marks, as it runs after a change; with *changes*, only what they contain can have marks."""
     changes = difference(None, mesh) if changes is None else changes
-    plain = {one.name: replace(one, **MARKS[Node]) for one in changes.nodes if _marks_on(one)}
-    plain_channels = {one.name: replace(one, **MARKS[ChannelSpec]) for one in changes.channels if _marks_on(one)}
+    plain = {one.name: replace(one, **MARKS[Node]) for one in changes.nodes if marks_on(one)}
+    plain_channels = {one.name: replace(one, **MARKS[ChannelSpec]) for one in changes.channels if marks_on(one)}
     return mesh.edited(plain, plain_channels) if plain or plain_channels else mesh

@@ -310,9 +310,9 @@ class Management(Hosting, Generic[AnyPlan]):
             commands = ", then ".join(f"`exop history {application} --reverse {one} --make`" for one in first)
             why = f"the change {number} of {application} cannot be undone before later ones that build on it"
             raise PlanError(f"{why}; undo these first: {commands}; now, {problem}") from None
-        if not (plan or notes):
+        if not plan:
             cure = f"`exop memento import {application}.NODE FILE` restores one that was exported before"
-            raise PlanError(f"the entry {number} of {application} has replaced a state only, which is not kept: {cure}")
+            raise PlanError(f"the entry {number} of {application} left nothing to undo; a state is not kept: {cure}")
         return cast("AnyPlan", plan)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)

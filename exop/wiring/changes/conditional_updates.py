@@ -123,8 +123,7 @@ def follow_updates(
             event, facts = news.popleft()
             logger("exop.updates").info(event, **facts)
             if "update" in facts:
-                what = event.removeprefix("a ")
-                history.noted(deployment.name, what, node=facts["place"], steps=[facts["update"]])
+                history.noted(deployment.name, event.removeprefix("a "), node=facts["place"], steps=[facts["update"]])
         with deployment.changing:
             nodes, channels = deployment.update_log.places(pending=False)
             if deployment.finished.is_set() or not (nodes or channels):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
 from exop.logs import logger
-from exop.model.meshes.diff import Difference, without_marks
+from exop.model.meshes.diff import Difference, marks_on, without_marks
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import NOTHING
 from exop.model.meshes.shadow import check_catching_up
@@ -65,11 +65,10 @@ class Changes:
 
     def carry_out(self, plan: Plan) -> Mesh:
         """Make a change; for the errors see `Plan.apply`."""
-        name, history = plan.after.name, self._running.history
+        name, shadow = plan.after.name, plan.shadow
         self._running.check_whole(name)
-        shadow = plan.shadow
         proof: dict[str, Any] = {} if shadow is None else {"proof": {"items": shadow.items, "seconds": shadow.seconds}}
-        record = history.recorded(name, "change", **proof) if plan else nullcontext()
+        record = self._running.history.recorded(name, "change", steps=plan.summary, **proof) if plan else nullcontext()
         with record, self.followed([plan]) as runs, ExitStack() as turn:
             turn.enter_context(self.turns_of(name, runs=runs))
             return self._make(name, self.change(plan, runs.get(name)), turn, runs)
@@ -82,8 +81,6 @@ class Changes:
         the trials of nodes whose successors are on other hosts.
         """
         runs: dict[str, Trials] = {}
-        for plan in plans:
-            self._check_caller(plan.after.name)
         slow = [self._slow(plan) for plan in plans]
         with ExitStack() as ends:
             for plan, nodes in zip(plans, slow, strict=True):
@@ -105,6 +102,7 @@ class Changes:
 
     def _slow(self, plan: Plan) -> list[str]:
         """Return the nodes whose successors have to catch up beside the old slets; raise `PlanError` for a stall."""
+        self._check_caller(plan.after.name)
         if (running := self._running.deployed.get(plan.after.name)) is None:
             return []
         if plan.moves and not plan.stall:
@@ -146,8 +144,7 @@ class Changes:
     def rollback(self, application: str, node: str, planned: Callable[[Mesh], Plan]) -> Mesh:
         """Let a predecessor that was kept take over again, with its own current state."""
         with self.turns_of(application):
-            mesh = self._running.get(application).mesh
-            plan, kept = self.shadows.rollback_plan(node, mesh, planned)
+            plan, kept = self.shadows.rollback_plan(node, self._running.get(application).mesh, planned)
             return self._make(application, self.change(plan, back=kept))
 
     @contextmanager
@@ -211,8 +208,7 @@ class Changes:
         change.parks_all = True
         change.pause.outside |= {driver for driver in running.drivers() if isinstance(driver, SourceDriver)}
         if closed:
-            sinks = [running.components[node] for node in closed]
-            change.before_cut.insert(0, partial(_settle, taker, plan, sinks))
+            change.before_cut.insert(0, partial(_settle, taker, plan, [running.components[node] for node in closed]))
         return taker
 
     def open_beside(self, running: Deployment, node: Node, timeout: float | None) -> Component:
@@ -236,15 +232,16 @@ class Changes:
 
         The history has no entry for a change that *is part* of another one there.
         """
-        running = change.deployment
-        running.last_change = running.mesh.revision, change.pause.seconds
+        running, plan = change.deployment, change.plan
         failpoint("change-made")
         self.shadows.made(running, change.plan, change.followers)
         unstored = self._running.changed(running) if change.plan else None  # one that reopens a slet changes no mesh
-        plan, paused = change.plan, round(change.pause.seconds * 1e3, 3)
         facts = {} if plan.shadow is None else {"proof": self.shadows.status(plan.after.name).get("shadow")}
+        if plan.before.nodes:  # else nothing ran here that could be paused
+            running.last_change = running.mesh.revision, change.pause.seconds
+            facts["paused_ms"] = round(change.pause.seconds * 1e3, 3)
         if not is_part:
-            self._running.history.changed(plan.before, plan.after, steps=plan.summary, paused_ms=paused, **facts)
+            self._running.history.changed(plan.before, plan.after, steps=plan.summary, **facts)
         return unstored
 
     def reopen(self, running: Deployment, old: Component, timeout: float = PATIENCE) -> None:
@@ -379,11 +376,8 @@ def closed_sinks(plan: Plan, components: Mapping[str, Component]) -> list[str]:
     sinks = [node for node, one in components.items() if hasattr(one.instance, "commit_checkpoint")]
     if plan.before.durable is not None and plan.after.durable is None:
         return sinks
-
-    def ends(node: Node | None) -> bool:
-        return node is None or node.lose_state or node.memento is not None or node.rebuild is not None
-
-    closing = {step.node for step in plan.steps if step.verb in ("remove", "replace") and ends(step.after)}
+    closing = {node.name for node in plan.changes.removed}
+    closing |= {step.node for step in plan.replacements if step.after is not None and marks_on(step.after)}
     return [node for node in sinks if node in closing]
 
 

@@ -33,7 +33,9 @@ PAUSE: Final = 0.05
 
 #: The classes of channels, by kind.
 Kinds: TypeAlias = Mapping[str, type[Channel]]
-Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "move", "adjust"]
+Verb = Literal[
+    "add", "remove", "replace", "configure", "arm", "cancel", "suspend", "resume", "rewire", "move", "adjust"
+]
 
 #: The actions of each verb, in order.
 STEPS: dict[Verb, str] = {
@@ -42,6 +44,7 @@ STEPS: dict[Verb, str] = {
     "replace": "open → pause → drain → memento → bind → release → close the old",
     "configure": "pause → configure → bind → release",
     "arm": "pause → bind, with a look at each item as long as settings are pending → release",
+    "cancel": "pause → bind → release",
     "suspend": "pause → hold items → release",
     "resume": "pause → let items in → release",
     "rewire": "pause → bind → release",
@@ -294,16 +297,14 @@ def _steps(old: Node, new: Node) -> list[Step]:
     """Return the steps of one changed node: a replacement does everything at once."""
     if old.slet != new.slet or new.lose_state or new.memento is not None or new.rebuild is not None:
         _check_stop(old, new)
-        state = hand_over(old, new)
         same = f"{new.slet.identity} with {'an empty' if new.lose_state and new.memento is None else 'another'} state"
         text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
-        return [Step("replace", new.name, text, old, new, state)]
+        return [Step("replace", new.name, text, old, new, hand_over(old, new))]
     steps, ports = [], _other_ports(old, new)
     reopens = getattr(new.slet.factory, "reopens", False)
     if ports or dict(old.settings) != dict(new.settings) or (reopens and old.policy != new.policy):
         if ports or reopens:  # an engine that has failed begins again
-            state = hand_over(old, new)
-            return [Step("replace", new.name, f"by itself{ports}", old, new, state)]
+            return [Step("replace", new.name, f"by itself{ports}", old, new, hand_over(old, new))]
         spec = new.slet
         if spec.iterated and not spec.is_class and not spec.inputs and spec.state is None:
             raise PlanError(
@@ -317,7 +318,8 @@ def _steps(old: Node, new: Node) -> list[Step]:
                 f"{new.name}: {new.slet.name} cannot take settings in place, so not at a point in the stream; "
                 f"configure it without when=, which opens another one beside it"
             )
-        steps.append(Step("arm", new.name, armed_text(old, new), old, new))
+        verb: Verb = "cancel" if {*map(str, new.pending)} < {*map(str, old.pending)} else "arm"
+        steps.append(Step(verb, new.name, armed_text(old, new), old, new))
     if dict(old.ports) != dict(new.ports):
         pairs = [(port, old.ports.get(port), new.ports.get(port)) for port in {**new.ports, **old.ports}]
         moved = [f"{port}: {was} → {place or 'nothing'}" for port, was, place in pairs if was != place]

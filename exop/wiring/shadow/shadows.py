@@ -166,4 +166,4 @@ def no_standby(application: str, node: str) -> PlanError:
 def _ended(plan: Plan) -> set[str]:
     """Return the nodes whose standbys a plan ends: it changes them, or moves their partitions."""
     shared = {node for move in plan.moves for node in move.before}
-    return shared | {step.node for step in plan.steps if step.verb in ("replace", "remove", "configure", "arm")}
+    return shared | {one.node for one in plan.steps if one.verb in ("replace", "remove", "configure", "arm", "cancel")}

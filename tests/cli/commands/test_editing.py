@@ -66,8 +66,7 @@ def test_configure_at_a_point_in_the_stream(line):
     for command in (["describe", "line"], ["ps"]):
         assert "line.tag: pending: label='C', limit=3 when item < 0" in answer_of(*command)
     cancelled = answer_of("configure", "line.tag", "--cancel")
-    assert "no longer pending: label='C'" in cancelled
-    assert "with a look at each item as long as settings are pending" in cancelled
+    assert "cancel tag: no longer pending: label='C', limit=3 when item < 0\n    pause → bind → release" in cancelled
     assert "pending" not in facts("describe", "line.tag")
     answer_of("configure", "line.tag", "label=D", "--when", "item % 10 == 0")
     eventually(lambda: lines(line)[-1].startswith("D "))
