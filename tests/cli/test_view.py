@@ -148,7 +148,7 @@ def test_notes():
         "app: a driver has crashed: worker: KeyError(1)",
         "app.sink is failed on the item 5 at 'item': ValueError: no; fix the cause, then `exop resume app.sink`",
         "app.sink hangs: an item has taken 12.0 s so far, see `exop describe app.sink`",
-        "app.sink: 3 dead letters, see `exop item list app.sink`",
+        "app.sink: 1 dead letter, see `exop item list app.sink`",
         "app.q: disk full",
         "app.half: the predecessor p:old is kept until 12:00:00 (exop rollback app.half)",
         "app: no checkpoints: no room; the application runs on; make room",
