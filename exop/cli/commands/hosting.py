@@ -34,7 +34,8 @@ _CERTS: Final = Path("certs")
 def peers(*, call: Call = Call()) -> int:
     """List the peers of a platform: state, address, role, round trip, and the remote connectors with credits and lag.
 
-    Lag: the items that the receiver has not acknowledged yet. Credit: the items that it still accepts.
+    Events are items, and control items such as the end of a stream. Lag: the events that the receiver has not
+    acknowledged yet. Credit: those that it still accepts.
 
     Example: `exop peers --on a --json`
     """

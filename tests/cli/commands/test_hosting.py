@@ -90,7 +90,8 @@ def test_the_connectors_of_a_peer_are_listed_with_credits_and_lag():
 def test_the_connectors_of_an_application_are_in_top_with_credit_and_lag():
     """Each host has a table of its nodes, and one of its connectors."""
     sections = facts("top", "--once", "--every", "0.05")["applications"]
-    assert [(one["application"], one["host"]) for one in sections] == [("spread", "far"), ("spread", "near")]
+    found = [(one["application"], one["host"], one["items"]) for one in sections]
+    assert found == [("spread", "far", 5), ("spread", "near", 5)], "the end of the stream is no item"
     (out, back) = sections[1]["connectors"]
     assert (out["channel"], out["peer"], out["lag"], out["credit"] > 0) == ("numbers.to.far", "far", 0, True)
     assert back["channel"] == "pass.from.far"
