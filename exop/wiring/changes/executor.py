@@ -146,8 +146,7 @@ class Changes:
     def rollback(self, application: str, node: str, planned: Callable[[Mesh], Plan]) -> Mesh:
         """Let a predecessor that was kept take over again, with its own current state."""
         with self.turns_of(application):
-            mesh = self._running.get(application).mesh
-            plan, kept = self.shadows.rollback_plan(node, mesh, planned)
+            plan, kept = self.shadows.rollback_plan(node, self._running.get(application).mesh, planned)
             return self._make(application, self.change(plan, back=kept))
 
     @contextmanager
