@@ -188,8 +188,7 @@ class Application:
         Raises:
             UnknownName: the application has no such node, or the node no such port.
         """
-        outputs = self._mesh.node(node).outputs()
-        return ChannelRef(self.name, entry(node, "output port", outputs, port), node)
+        return ChannelRef(self.name, entry(node, "output port", self._mesh.node(node).outputs(), port), node)
 
     def build(self) -> Mesh:
         """Check the application, and return its mesh.

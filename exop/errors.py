@@ -47,8 +47,7 @@ class ExopError(Exception):
         return text + _marked(self.facts[self.marked], self.facts["position"]) if self.marked else text
 
     def __getattr__(self, name: str) -> Any:
-        facts = self.__dict__.get("facts", {})
-        if name in facts:
+        if name in (facts := self.__dict__.get("facts", {})):
             return facts[name]
         raise AttributeError(name)
 
@@ -440,7 +439,7 @@ class ChannelClosed(ExopError):
 class ChannelFull(ExopError):
     """The channel is full, and the producer must not wait: `channel`, `capacity`."""
 
-    template = "the channel {channel} is full ({capacity} items)"
+    template = "the channel {channel} is full: its capacity is {capacity}"
 
 
 def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
@@ -452,6 +451,11 @@ def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
     if near:
         return f"did you mean {near[0]!r}?" if len(names) == 1 else f"did you mean {near[0]!r}? known: {listed}"
     return f"known: {listed}" if names else f"there is no {kind} here"
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number of things as text: `1 item`, `1,234 items`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def entry(place: str, kind: str, known: Mapping[str, T], name: str) -> T:

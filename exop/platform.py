@@ -133,8 +133,7 @@ class Platform(Management[Plan]):
                 self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
             if self.state is not None and (self.state / "bundles").is_dir():
                 self.bundles.restore()
-            store = self._applications.store
-            if store is not None:
+            if (store := self._applications.store) is not None:
                 self._load_plugins(store)
             self._hosts.open()
             kept = {*self._hosts.exchange.held, *self.failed_to_restart}
@@ -417,8 +416,7 @@ class Platform(Management[Plan]):
             found |= {name: str(error) for name, error in self.plugins.broken.items()}
             if isinstance(problem, UnknownName) and (name := str(problem.facts["name"])).count("@"):
                 found.setdefault(name.rpartition(":")[0], Absent(name, "").refusal)
-            needed = [f"{name}: {why}" for name, why in found.items() if f'"{name}:' in topology]
-            if not needed:
+            if not (needed := [f"{name}: {why}" for name, why in found.items() if f'"{name}:' in topology]):
                 raise
             raise StateError(f"{problem}; its code could not be loaded: {'; '.join(needed)}") from problem
 

@@ -33,7 +33,7 @@ def totals_of(status: Mapping[str, Any]) -> dict[str, int]:
     nodes = list(status["nodes"].values())
     sources = [one["metrics"] for one in nodes if one["role"] == "alpha"]
     counted = [*(one["metrics"] for one in nodes), *status.get("replaced", ())]
-    received = 0 if sources else sum(one.get("received", 0) for one in status["channels"].values())
+    received = 0 if sources else sum(one["items"] for one in status["channels"].values() if "received" in one)
     letters = [one["dead_letters"] for one in nodes if "dead_letters" in one]
     queues = (*status["channels"].values(), *status["inserted"].values())
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from exop.errors import counted
 from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ConditionalUpdate
@@ -116,7 +117,7 @@ def pending_status(pending: tuple[ConditionalUpdate, ...], updates: PendingUpdat
     """Return the settings pending at a point in the stream, and any error of their conditions."""
     found: dict[str, Any] = {"pending": [str(update) for update in pending]} if pending else {}
     if pending and updates is not None and updates.problem is not None:
-        found["pending_problem"] = f"the condition raised for {updates.errors} items, last {updates.problem}"
+        found["pending_problem"] = f"the condition raised for {counted(updates.errors, 'item')}, last {updates.problem}"
     return found
 
 

@@ -253,5 +253,5 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "'apply' failed inside the platform; its log has the reason under the reference ab12",
     ),
     "ChannelClosed": ({"channel": "a"}, "the channel a is closed"),
-    "ChannelFull": ({"channel": "a", "capacity": 3}, "the channel a is full (3 items)"),
+    "ChannelFull": ({"channel": "a", "capacity": 3}, "the channel a is full: its capacity is 3"),
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from exop import errors
-from exop.errors import ExopError, UnknownName, suggest
+from exop.errors import ExopError, UnknownName, counted, suggest
 from tests.error_samples import SAMPLES
 
 ROOT = Path(__file__).parents[1]
@@ -28,13 +28,18 @@ def test_there_is_one_root():
     assert errors.ChannelFull.__base__ is errors.ChannelClosed.__base__ is ExopError
 
 
-def test_long_lists_are_cut():
-    """Of hundreds of known names a message lists twenty, and says how many more there are."""
+def test_names_and_numbers_of_things():
+    """Of hundreds of known names a message lists twenty, and says how many more there are; one thing is singular."""
     many = [f"n{number:03}" for number in range(300)]
     told = suggest("quite else", many)
     assert told.endswith("n018, n019, … and 280 more")
     assert suggest("n299", many).startswith("did you mean 'n299'? known: n000")
     assert suggest("quite else", many[:20]).endswith("n018, n019")
+    assert [counted(number, "dead letter") for number in (0, 1, 1234)] == [
+        "0 dead letters",
+        "1 dead letter",
+        "1,234 dead letters",
+    ]
 
 
 def test_every_error_has_a_sample():

@@ -13,7 +13,7 @@ from exop.bundle.dev import Build, Development
 from exop.bundle.installed import Bundle, BundleContext, Installed
 from exop.bundle.manifest import MANIFEST, Manifest, best, missing_requirements, wired_to
 from exop.bundle.modules import load_code, unload
-from exop.bundle.store import Archive, BundleStore, checked_archive, read_archive, started_bundles, stored_bundles
+from exop.bundle.store import OFFERED, Archive, BundleStore, checked_archive, read_archive, remembered, stored_bundles
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing, UnknownName
 from exop.hosts.protocol.together import change_together
 from exop.logs import logger
@@ -53,8 +53,9 @@ class Bundles:
         self._known = Installed()
         self._again: dict[str, tuple[str, ...]] = {}  # those that were started when the platform was closed
         whole, self.broken = stored_bundles(self._store.folder)
+        offered = remembered(self._store.folder, OFFERED)
         for folder, archive in whole.items():
-            self._known[archive.manifest.key] = Bundle(archive, folder)
+            self._known[archive.manifest.key] = Bundle(archive, folder, offers=offered.get(folder.name, ()))
 
     def install(self, path: str | os.PathLike[str]) -> Facts:
         """Store the bundle in a folder or a zip archive without importing its code, and return its facts.
@@ -117,6 +118,7 @@ class Bundles:
             self._stop(one, "uninstalled")
             self._store.remove(one.key)
             del self._known[one.key]
+            self._remember()  # without what it has offered
             return self._facts(one) | {"state": "uninstalled"}
 
     def update(self, path: str | os.PathLike[str], application: str | None = None, **bounds: Any) -> Facts:
@@ -251,7 +253,7 @@ class Bundles:
 
     def restore(self) -> None:
         """Start the bundles that were started when the platform was closed; record failures, and continue."""
-        self._again = started_bundles(self._store.folder)
+        self._again = remembered(self._store.folder)
         for key, wires in [*self._again.items()]:
             try:
                 with self._lock:
@@ -316,7 +318,8 @@ class Bundles:
             if (broken := self._context.catalog.plugins.broken.get(one.key)) is not None:
                 problem = f"could not be registered: {broken.problem}"
                 raise BundleError(bundle=one.key, problem=problem, cure="correct it")
-            one.slets = sorted(self._context.slets_of(one.key))
+            kinds = [f"{one.key}:{channel.kind}" for channel in one.code.channels]
+            one.offers = [*sorted(self._context.slets_of(one.key)), *kinds]
             one.services = self._context.register(one.manifest, one.code)
             self._remember()
         except BaseException:
@@ -366,19 +369,21 @@ class Bundles:
     def _remember(self) -> None:
         now = {one.key: tuple(one.wires) for one in reversed(self._known.in_order_of_use())}
         self._store.remember({**now, **self._again, **now})
+        self._store.remember({key: one.offers for key, one in self._known.items() if one.offers}, OFFERED)
 
     def _facts(self, one: Bundle) -> Facts:
         manifest = one.manifest
         lacking = missing_requirements(manifest, [other.manifest for other in self._known.values()])
         state = "started" if one.code is not None else "installed" if lacking else "resolved"
+        offers = list(one.offers or map(str, (*manifest.slets, *manifest.channels)))
         return {
             "bundle": one.key,
             "name": manifest.name,
             "version": str(manifest.version),
             "state": state,
             "description": manifest.description,
-            "slets": list(one.slets or map(str, manifest.slets)),
-            "channels": [str(offer) for offer in manifest.channels],
+            "slets": offers[: len(manifest.slets)],
+            "channels": offers[len(manifest.slets) :],
             "missing": lacking,
             "imports_from": list(one.wires),
             "used_by": self.users(one),

@@ -298,8 +298,7 @@ class Development:
     def _apply(self, mesh: Mesh) -> Outcome:
         hosts, deployed = self._context.hosts, self._context.applications.deployed
         for left in reversed(range(3)):  # the application may be changed meanwhile
-            running = next((one for one, _ in hosts.running() if one.name == mesh.name), None)
-            if running is None:
+            if (running := next((one for one, _ in hosts.running() if one.name == mesh.name), None)) is None:
                 hosts.apply(mesh.at(0))
                 return Outcome("runs", mesh.name)
             with suppress(StaleMesh) if left else nullcontext():

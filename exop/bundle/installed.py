@@ -85,7 +85,7 @@ class Bundle:
     Attributes:
         wires: The keys of the bundles that its code imports from.
         problem: Why it could not be started the last time.
-        slets: The slets that it offers, by identity, as of its last start; empty before.
+        offers: The identities of its slets, and of its channel kinds, as of its last start; empty before.
     """
 
     archive: Archive
@@ -94,7 +94,7 @@ class Bundle:
     wires: Sequence[str] = ()
     services: list[Registration] = field(default_factory=list)
     problem: str = ""
-    slets: Sequence[str] = ()
+    offers: Sequence[str] = ()
 
     @property
     def manifest(self) -> Manifest:

@@ -94,8 +94,7 @@ class Namespace:
         level: int = 0,
     ) -> Any:
         """The `__import__` of the modules of this bundle."""
-        target = self.resolve(name) if level == 0 else None
-        if target is None:
+        if (target := self.resolve(name) if level == 0 else None) is None:
             return __import__(name, globals, locals, fromlist or (), level)
         if fromlist:
             return __import__(target, globals, locals, fromlist, 0)

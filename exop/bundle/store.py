@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -31,7 +31,8 @@ _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _COMPILED: Final = (".pyc", ".pyo", ".so", ".pyd", ".dylib")
 #: The prefix of folders that are being written or removed; after a crash they are removed when the store is opened.
 _UNFINISHED: Final = ".unfinished-"
-_STARTED: Final = "started.json"
+STARTED: Final = "started.json"
+OFFERED: Final = "offered.json"
 
 
 @dataclass(frozen=True)
@@ -178,12 +179,12 @@ class BundleStore:
             _digest(self.folder / key).unlink(missing_ok=True)
         shutil.rmtree(doomed, ignore_errors=True)
 
-    def remember(self, started: Mapping[str, tuple[str, ...]]) -> None:
-        """Store which bundles are started, in order, each with the bundles that it imports from."""
+    def remember(self, lists: Mapping[str, Sequence[str]], file: str = STARTED) -> None:
+        """Store a list of names for each bundle: which are started, or what bundles have offered."""
         if self._temporary:
             return
         with _written(self.folder):
-            replace_file(DISK, self.folder / _STARTED, json.dumps(dict(started), indent=2).encode())
+            replace_file(DISK, self.folder / file, json.dumps(dict(lists), indent=2).encode())
 
     def close(self) -> None:
         """Remove the folder, if it is temporary."""
@@ -191,16 +192,16 @@ class BundleStore:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def started_bundles(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Return the bundles in a folder that the next platform starts, each with the bundles that it imports from."""
+def remembered(folder: Path, file: str = STARTED) -> dict[str, tuple[str, ...]]:
+    """Return what `BundleStore.remember` has stored in a folder, in its order."""
     try:
-        found = json.loads((folder / _STARTED).read_text(encoding="utf-8"))
-        return {str(key): tuple(str(wire) for wire in wires) for key, wires in found.items()}
+        found = json.loads((folder / file).read_text(encoding="utf-8"))
+        return {str(key): tuple(map(str, names)) for key, names in found.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError, TypeError) as problem:
         cure = "remove it, and start the bundles again"
-        raise StateError(f"{folder / _STARTED} cannot be read ({problem}); {cure}") from problem
+        raise StateError(f"{folder / file} cannot be read ({problem}); {cure}") from problem
 
 
 def stored_bundles(folder: Path) -> tuple[dict[Path, Archive], dict[str, BundleError]]:

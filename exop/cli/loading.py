@@ -216,8 +216,7 @@ def _loaded(bundle: str, started: Mapping[str, Mapping[str, Any]], plugins: Plug
         return None
     for other in started[key]["imports_from"]:
         _loaded(other, started, plugins)
-    folder = Path(started[key]["folder"])
-    if not folder.is_dir():
+    if not (folder := Path(started[key]["folder"])).is_dir():
         raise BuilderError(f"the files of the bundle {key} are on another host; name a folder of it on this one")
     _load(folder, plugins)
     return folder

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from exop.cli.text import columns, number, pairs, pause, seconds
+from exop.errors import counted
 from exop.safe_repr import indented
 
 Facts = Mapping[str, Any]
@@ -70,7 +71,7 @@ def undelivered(status: Facts) -> Iterator[str]:
     for name, facts in status["channels"].items() if not status.keys() & {"hosts", "home"} else ():
         if facts.get("lag"):
             peer, state = facts.get("peer"), facts.get("state")
-            yield f"{number(facts['lag'])} events of {name} that {peer} has not acknowledged (connector: {state})"
+            yield f"{counted(facts['lag'], 'event')} of {name} that {peer} has not acknowledged (connector: {state})"
 
 
 def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:
@@ -78,7 +79,7 @@ def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:
     for where, one in [(f" on {host}", one) for host, one in status.get("hosts", {}).items()] or [("", status)]:
         found = one.get("checkpoints", {})
         if found.get("trouble") and found.get("failing", 1) >= failures:
-            held = ", ".join(f"{number(items)} items of {node}" for node, items in found.get("unwritten", {}).items())
+            held = ", ".join(f"{counted(left, 'item')} of {node}" for node, left in found.get("unwritten", {}).items())
             why = found["trouble"].removeprefix(f"{status['name']}: no checkpoint was taken: ")
             yield f"{status['name']}: no checkpoints{where}: {why}{held and f'; not written: {held}'}"
 
@@ -102,7 +103,7 @@ def _brief_troubles(facts: Facts, place: str) -> Iterator[str]:
     if "hang" in facts:
         yield f"{place} hangs: an item has taken {facts['hang']['seconds']:.1f} s so far, see `exop describe {place}`"
     if dead := facts.get("dead_letters", {}).get("count", 0):
-        yield f"{place}: {dead} dead letters, see `exop item list {place}`"
+        yield f"{place}: {counted(dead, 'dead letter')}, see `exop item list {place}`"
 
 
 def troubles(facts: Facts, place: str) -> list[str]:
@@ -131,11 +132,11 @@ def troubles(facts: Facts, place: str) -> list[str]:
         lines.append("end the operation it waits for: the node cannot be changed before this call returns")
     dead = facts.get("dead_letters")
     if dead is not None and dead.get("sent"):
-        lines.append(f"{number(dead['sent'])} dead letters went into the channel {dead['channel']}")
+        lines.append(f"{counted(dead['sent'], 'dead letter')} went into the channel {dead['channel']}")
     if dead is not None and (dead["count"] or dead["dropped"]):
-        dropped = f", {number(dead['dropped'])} older ones were dropped" if dead["dropped"] else ""
+        dropped = f", {counted(dead['dropped'], 'older one')} dropped" if dead["dropped"] else ""
         last = f", the last error: {indented(facts['last_error'])}" if "last_error" in facts else ""
-        lines.append(f"{number(dead['count'])} dead letters{dropped}{last}; `exop item list {place}` shows them")
+        lines.append(f"{counted(dead['count'], 'dead letter')}{dropped}{last}; `exop item list {place}` shows them")
     return lines
 
 
@@ -144,8 +145,8 @@ def error_lines(status: Facts) -> Iterator[str]:
     found = [(name, one["metrics"]["errors"], one) for name, one in status["nodes"].items() if "last_error" in one]
     gone = [(f"{one['node']} ({one['slet']}, since replaced or removed)", one) for one in status.get("replaced", ())]
     for name, count, one in (*found, *((name, one["errors"], one) for name, one in gone)):
-        errors = "1 error" if count == 1 else f"{number(count)} errors, the last"
-        yield f"{name}: {errors}: {indented(one['last_error'])}"
+        last = ", the last" if count > 1 else ""
+        yield f"{name}: {counted(count, 'error')}{last}: {indented(one['last_error'])}"
 
 
 def call_lines(platform: Facts) -> Iterator[str]:
@@ -167,8 +168,8 @@ def access_lines(platform: Facts) -> Iterator[str]:
 
 def shadow_progress(node: str, one: Facts) -> str:
     """Return the progress of a node's trial."""
-    asked = f" of {number(one['asked'])}" if one["asked"] else ""
-    items = f"{number(one['items'])}{asked} items, {number(one['compared'])} outputs compared"
+    came = f"{number(one['items'])} of " if one["asked"] else ""
+    items = f"{came}{counted(one['asked'] or one['items'], 'item')}, {counted(one['compared'], 'output')} compared"
     return f"shadow {node}: {items} in {one['seconds']:.1f} s (of {one['limit']:g} s)"
 
 
@@ -181,7 +182,7 @@ def proof_lines(found: Facts) -> Iterator[str]:
             parts = "  ".join(f"{name} {times['old'][name]:g} → {times['new'][name]:g}" for name in times["old"])
             busy = f"; ms per item, old → new: {parts}"
         equal = "equal" if one["compared"] else "no difference"
-        compared = f"{number(one['items'])} items, {number(one['compared'])} outputs compared"
+        compared = f"{counted(one['items'], 'item')}, {counted(one['compared'], 'output')} compared"
         yield f"shadow {node}: {equal} on {compared} in {one['seconds']:.1f} s{busy}"
 
 

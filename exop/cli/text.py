@@ -25,8 +25,7 @@ def print_json(value: object, *, indent: int | None = 2) -> None:
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> str:
     """Format rows under their headings, or nothing without rows; columns of numbers are aligned to the right."""
-    shown = [["-" if cell is None else clean(str(cell)) for cell in row] for row in rows]
-    if not shown:
+    if not (shown := [["-" if cell is None else clean(str(cell)) for cell in row] for row in rows]):
         return ""
     table = [list(head), *shown] if any(head) else shown
     width = [max(len(line[index]) for line in table) for index in range(len(head))]

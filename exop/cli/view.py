@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from exop.cli.report import say
 from exop.cli.status_text import attention_lines, checkpoint_lines, error_lines, host_lines, state_text
 from exop.cli.text import columns, number, pairs, pause, seconds
+from exop.errors import counted
 from exop.logs import is_json, logger
 from exop.report import totals_of
 
@@ -161,11 +162,11 @@ def place(section: Section) -> str:
 def title(section: Section) -> str:
     """Return one line on an application."""
     change, errors, revision = section["last_change"], section["errors"], section["revision"]
-    items, rate, queued = (number(round(section[key])) for key in ("items", "items_per_s", "queued"))
+    rate, queued = (number(round(section[key])) for key in ("items_per_s", "queued"))
     return (
         f"{place(section)}  {seconds(section['running_s'])}"
         + (f"  revision {revision}" if revision else "")
-        + f"  {items} items  {rate}/s  {queued} queued"
+        + f"  {counted(section['items'], 'item')}  {rate}/s  {queued} queued"
         + (f"  errors: {errors}" if errors else "")
         + (f"  last change paused {pause(change['paused_ms'])}" if change else "")
     )
@@ -314,8 +315,8 @@ def print_summary(report: Mapping[str, Any]) -> None:
     items, errors, totals = section["items"], section["errors"], totals_of(status)
     more = {"skipped": "skipped", "dead": "set aside as dead letters", "queued": "left in queues"}
     counts = [
-        f"{number(items)} {'item' if items == 1 else 'items'} ({number(round(section['items_per_s']))}/s)",
-        "1 error" if errors == 1 else f"{errors} errors",
+        f"{counted(items, 'item')} ({number(round(section['items_per_s']))}/s)",
+        counted(errors, "error"),
         *(f"{totals[key]} {words}" for key, words in more.items() if totals[key]),
     ]
     text = f"{status['name']}: {report['outcome']} after {seconds(span)}: {', '.join(counts)}"

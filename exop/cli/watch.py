@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from exop.cli.options import OnFailure
 from exop.cli.report import DONE, FAILED, LETTERS, TICK, Stopping, say
 from exop.cli.view import View
-from exop.errors import ComponentFailed, ExopError, LastCheckpointFailed, UnknownName
+from exop.errors import ComponentFailed, ExopError, LastCheckpointFailed, UnknownName, counted
 from exop.logs import is_json, logger
 from exop.report import totals_of
 from exop.runtime.supervision.watchdog import awaited
@@ -141,7 +141,8 @@ class Watch:
             self._moved, self._moved_at = moved, now
         elif now - self._moved_at >= SLOW and (names := [*awaited(deployment.components, drivers), *unsent]):
             self._moved_at = inf  # it is told once
-            kept = {name: f" ({count} events that its peer has not acknowledged)" for name, count in unsent.items()}
+            more = "that its peer has not acknowledged"
+            kept = {name: f" ({counted(count, 'event')} {more})" for name, count in unsent.items()}
             which = " and ".join(f"{self.application}.{name}{kept.get(name, '')}" for name in names)
             cure = f"Ctrl-C {'again' if self._ending else 'twice'} stops at once"
             say(f"waiting for {which}: nothing has left for {SLOW:g} s; {cure}")

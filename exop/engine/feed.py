@@ -267,8 +267,7 @@ class Feed:
         Raises:
             EngineError: the log does not contain the range (any more).
         """
-        parts = self._log_of(start, end)
-        return stream_of(pa.Table.from_batches(parts, schema=self.schema).combine_chunks())
+        return stream_of(pa.Table.from_batches(self._log_of(start, end), schema=self.schema).combine_chunks())
 
     def parts(self, start: int, end: int) -> list[Part]:
         """Return where the rows from *start* up to *end* are, in order.

@@ -442,8 +442,7 @@ class PullSlet(Slet):
 
     def _due_punctuation(self, watermark: float | None) -> tuple[list[Leaving], float | None]:
         """Return the punctuation that is due, if there is one, and the time of the last punctuation after it."""
-        by_input = self.punctuation.by == "input"
-        moment = completed([*self.feeds.values()]) if by_input else watermark
+        moment = completed([*self.feeds.values()]) if self.punctuation.by == "input" else watermark
         # No punctuation has a time after every window: the end of the stream follows instead.
         ended = moment is not None and any(moment >= feed.never for feed in self.feeds.values())
         complete = None if moment is None or ended else self.punctuation.complete(moment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from exop.errors import counted
 from exop.safe_repr import clean
 
 #: The figures of a node that a table shows, by heading; times rest on samples, and are marked `~`.
@@ -24,8 +25,7 @@ def picture_of(mesh: Any, marked: Collection[str] = ()) -> str:
 
 def size(mesh: Any) -> str:
     """The number of slets and channels as text."""
-    parts = [(len(mesh.nodes), "slet"), (len(mesh.channels), "channel")]
-    return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts)
+    return f"{counted(len(mesh.nodes), 'slet')}, {counted(len(mesh.channels), 'channel')}"
 
 
 def as_text(text: str) -> str:

@@ -24,7 +24,6 @@ _MODULES = ("limits", "operation", "rundir", "server", "codec", "client")
 
 def __getattr__(name: str) -> Any:
     for module in _MODULES if name in __all__ else ():
-        found = import_module(f"exop.remoting.transport.{module}")
-        if hasattr(found, name):
+        if hasattr(found := import_module(f"exop.remoting.transport.{module}"), name):
             return getattr(found, name)
     raise AttributeError(f"module 'exop.remoting' has no attribute {name!r}")

@@ -6,6 +6,7 @@ name of a platform is the common name of its certificate.
 
 from __future__ import annotations
 
+import errno
 import os
 import ssl
 import threading
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from exop.errors import IdentityError, PeerRefused
 from exop.logs import logger
+from exop.remoting.transport.sockets import in_words
 
 #: Reasons of a failed handshake: parts of OpenSSL's names of errors and alerts, each with the problem and the cure.
 _REASONS: Final = {
@@ -177,14 +179,13 @@ class Identity:
 def explain(error: OSError, identity: Identity | None = None, peer: str = "") -> str:
     """Return the problem and the cure of a failed TLS handshake with *peer*, on the side that refuses and the other."""
     reason = _RESULTS.get(getattr(error, "verify_code", 0)) or str(getattr(error, "reason", None) or "")
-    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+    if isinstance(error, ssl.SSLEOFError | ConnectionError) or error.errno == errno.ENOTCONN:  # also without TLS
         reason = "EOF"
     found = next((text for part, text in _REASONS.items() if part in reason), "")
-    shown = reason.lower().replace("_", " ") or error.strerror or str(error)
     own = identity.files().own.name if identity is not None and "ALERT" in reason else ""
     whose = f"for the other side, the certificate of {own}" if own else "its certificate"
     found = found.format(whose=whose, name=own or peer or "NAME")
-    return found or f"the TLS handshake failed: {getattr(error, 'verify_message', '') or shown}"
+    return found or f"the TLS handshake failed: {getattr(error, 'verify_message', '') or in_words(error)}"
 
 
 def file_stamps(paths: Iterable[Path]) -> tuple[object, ...]:

@@ -227,8 +227,7 @@ def _with_control(component: Component, port: PortSpec, push: Push, late: Late, 
     For *late* and *tally* see `LateEntry`.
     """
     spec, merge, name = component.spec, component.merge, port.name
-    sees_time = any(one.type.punctuation for one in spec.inputs)
-    passes_on = not spec.own_driver and not sees_time
+    passes_on = not spec.own_driver and not any(one.type.punctuation for one in spec.inputs)
 
     def show(mark: Punctuation | EndOfStream) -> None:
         if port.type.punctuation if isinstance(mark, Punctuation) else port.type.end:

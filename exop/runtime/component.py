@@ -415,8 +415,7 @@ class Component(Lifecycle):
                 return iter(())
         if self.instance is not None:
             return iter(self.instance)
-        pulled = list(self.pulled.values())
-        found = bind_function(self.spec, self.state, self.node.private_settings())(*pulled)
+        found = bind_function(self.spec, self.state, self.node.private_settings())(*self.pulled.values())
         return iter(found if found is not None else ())
 
     def _end_outputs(self) -> None:

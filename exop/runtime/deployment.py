@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from exop.errors import ComponentFailed
+from exop.errors import ComponentFailed, counted
 from exop.logs import logger
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.mesh import Mesh, Node
@@ -239,8 +239,7 @@ class Deployment:
 
     def undelivered(self) -> dict[str, int]:
         """Return the number of events that peers have not acknowledged, by channel."""
-        channels = list(self.channels.items())
-        return {name: count for name, one in channels if (count := one.unacknowledged)}
+        return {name: count for name, one in list(self.channels.items()) if (count := one.unacknowledged)}
 
     def _ended(self) -> bool:
         """Return whether the application has finished; raise `ComponentFailed` if an error prevents that."""
@@ -389,7 +388,7 @@ class Deployment:
                 if names:
                     found[queue] = (
                         f"{reader.node.name} accepts no items until {names} is filled, whose producer waits for room "
-                        f"in the queue {queue.name!r}, which holds {queue.capacity} items: a deadlock. Put "
+                        f"in the queue {queue.name!r}, which holds {counted(queue.capacity, 'item')}: a deadlock. Put "
                         f"another queue before it, with room for all items until then, or fill {names} from "
                         f"another source"
                     )

@@ -319,8 +319,7 @@ def _platform(suite: Suite, state: Path | None, **given: Any) -> Iterator[Platfo
     """Start a platform that finds the slets of the suite."""
     _Run.suite = suite
     plugins = Plugins()
-    offered = hookimpl(lambda: [rows, note, suite.slet])
-    plugins.register("engine_suite", SimpleNamespace(register_slets=offered))
+    plugins.register("engine_suite", SimpleNamespace(register_slets=hookimpl(lambda: [rows, note, suite.slet])))
     with Platform(state=state, control=False, plugins=plugins, **given) as platform:
         yield platform
 

@@ -131,8 +131,7 @@ class WiringController:
         catch_up = CatchUp.needed(deployment, region, continued, coming)
         filled = {*catch_up.entries, *catch_up.merges, *(queue for _, queue, _ in catch_up.moved)}
         region = region.chosen(deployment, filled)
-        queues = Compiler(deployment, region, self.sharing).compile()
-        self._replace_queues(deployment, region, queues)
+        self._replace_queues(deployment, region, Compiler(deployment, region, self.sharing).compile())
         deployment.reasons = region.after.inserted
         leaving = assign_workers(deployment, region)
         touched = {*region.nodes, *region.channels}  # cycles in which nothing has changed keep their watchers

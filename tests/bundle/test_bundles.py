@@ -326,6 +326,10 @@ def test_applications_start_again_with_their_bundles(tmp_path: Path):
         platform.bundles.install(numbers(tmp_path, "1.0", 1))
         started(platform, speeds(tmp_path, more='[requires]\nbundles = ["my-numbers>=1"]', slets=slets))
         platform.bundles.install(numbers(tmp_path, "2.0", 2))
+        text = manifest("1.0", "rings", 'channels = ["rings:Ring"]', offers='["slets:taken"]')
+        code = {"rings.py": CHANNEL, "slets.py": "from exop.stock.slets import pass_on as taken\n"}
+        started(platform, write(tmp_path / "rings", {"bundle.toml": text, **code}))
+        platform.bundles.stop("rings")
         adding_up(platform)
     with Platform(state=state, control=False) as platform:
         assert platform.failed_to_restart == {}
@@ -333,8 +337,11 @@ def test_applications_start_again_with_their_bundles(tmp_path: Path):
         assert states(platform) == {
             "my-numbers@1.0": "started",
             "my-numbers@2.0": "resolved",
+            "rings@1.0": "resolved",
             "speeds@1.0.0": "started",
         }
+        stopped = next(row for row in platform.bundles.list() if row["name"] == "rings")
+        assert (stopped["slets"], stopped["channels"]) == (["rings@1.0:pass_on"], ["rings@1.0:ring"])
         with pytest.raises(BundleInUse, match=r"road.sum"):
             platform.bundles.uninstall("speeds")
 

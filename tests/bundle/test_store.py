@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exop.bundle.store import BundleStore, read_archive, started_bundles, stored_bundles
+from exop.bundle.store import BundleStore, read_archive, remembered, stored_bundles
 from exop.errors import ArchiveRefused, BundleError, StateError
 from exop.remoting.api.folder_archive import LARGEST_ARCHIVE, MOST_FILES
 from tests.bundle.folders import GOOD, manifest, zipped
@@ -167,7 +167,7 @@ def test_what_is_put_is_read_back(tmp_path: Path):
     again = BundleStore(tmp_path / "bundles")
     ((folder, found),) = stored_bundles(again.folder)[0].items()
     assert (found.digest, folder) == (archive.digest, home)
-    assert list(started_bundles(again.folder).items()) == [("b@1", ()), ("a@1", ("b@1",))]
+    assert list(remembered(again.folder).items()) == [("b@1", ()), ("a@1", ("b@1",))]
     again.remove("speeds@1.0.0")
     assert stored_bundles(again.folder) == ({}, {})
 
@@ -187,7 +187,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(StateError, match="No space left"):
         store.remember({})
     monkeypatch.undo()
-    assert started_bundles(store.folder) == {"a@1": ()}
+    assert remembered(store.folder) == {"a@1": ()}
     assert {path.name for path in tmp_path.iterdir() if path.suffix != ".new"} == {"started.json"}
     assert stored_bundles(store.folder) == ({}, {})
 

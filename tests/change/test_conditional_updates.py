@@ -379,7 +379,7 @@ def test_a_condition_that_raises(platform):
         tap.let(3)
         eventually(lambda: len(seen) == 3)
         told = platform.status("app")["nodes"]["b"]["pending_problem"]
-        assert told == "the condition raised for 1 items, last ZeroDivisionError: division by zero"
+        assert told == "the condition raised for 1 item, last ZeroDivisionError: division by zero"
         tap.let(2)
     assert seen == expected((4, 2), last=5)
     assert "pending_problem" not in platform.status("app")["nodes"]["b"]
@@ -663,7 +663,7 @@ def test_errors_of_a_condition_during_a_trial(platform):
             tap.let(100)
         told = platform.status("app")["nodes"]["b"]
     assert told["slet"].endswith("scale_too")
-    assert told["pending_problem"] == "the condition raised for 1 items, last ZeroDivisionError: division by zero"
+    assert told["pending_problem"] == "the condition raised for 1 item, last ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize("condition", ["x >= 50", "x == 50"])

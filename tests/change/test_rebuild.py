@@ -696,7 +696,7 @@ def test_what_was_set_aside_is_not_part_of_a_state(platform):
     with tapped(platform, seen, fragile) as tap:
         tap.let(5)
         eventually(lambda: len(seen) == 4)
-        with pytest.raises(NotRebuildable, match="sum has set aside 1 items as dead letters, .*; retry them first"):
+        with pytest.raises(NotRebuildable, match="sum has set aside 1 dead letter, .*; retry them first"):
             platform.plan(rebuilt(platform, remembering))
         repaired.set()
         platform.retry_dead_letters("line", "sum")

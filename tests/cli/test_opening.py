@@ -138,6 +138,7 @@ def test_commands_say_that_it_is_opening(slow, gate):
             assert "exop: 'slow' is still opening on the platform 'there': 2 of 3 slets are open, engine since " in err
         with pytest.raises(StillOpening, match="try again when it runs"):
             platform.mesh("slow")
+        assert answer_of("resume", "slow").startswith("slow: it is opening: nothing to do, `exop ps` shows how far")
 
 
 def test_who_waits_for_it_waits_for_its_opening(slow, gate):

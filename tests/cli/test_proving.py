@@ -53,7 +53,7 @@ def test_ctrl_c_leaves_the_old_one(line):
         eventually(lambda: facts("describe", "line").get("shadow", {}).get("tag", {}).get("items"))
         refused = exop("suspend", "line.tag")
         assert refused.returncode == 1
-        assert "a successor is on trial for 1000000 items" in refused.stderr
+        assert "a successor is on trial for 1,000,000 items" in refused.stderr
         waiting.send_signal(signal.SIGINT)
         assert waiting.wait(120) == 130
     assert "shadow" not in facts("describe", "line")

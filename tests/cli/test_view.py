@@ -110,7 +110,7 @@ def test_the_items_of_a_fragment_without_sources():
     """They are those that its inboxes have received from other hosts."""
     whole = status(1, 50)
     nodes = {name: one for name, one in whole["nodes"].items() if one["role"] != "alpha"}
-    inboxes = {name: {"kind": "inbox", "received": 7} for name in ("x.from.a", "y.from.c")}
+    inboxes = {name: {"kind": "inbox", "received": 8, "items": 7} for name in ("x.from.a", "y.from.c")}
     assert totals_of({**whole, "nodes": nodes, "channels": inboxes})["items"] == 14
     assert totals_of({**whole, "channels": inboxes})["items"] == 50
 
@@ -133,7 +133,7 @@ def test_notes():
             "error": "ValueError: no",
             "kept": {"port": "item", "item": "5", "traceback": ""},
             "hang": {"seconds": 12.0},
-            "dead_letters": {"count": 3, "dropped": 0},
+            "dead_letters": {"count": 1, "dropped": 0},
             "pending": ["below=20 when time >= 5"],
             "pending_problem": "the condition raised",
         },
@@ -148,7 +148,7 @@ def test_notes():
         "app: a driver has crashed: worker: KeyError(1)",
         "app.sink is failed on the item 5 at 'item': ValueError: no; fix the cause, then `exop resume app.sink`",
         "app.sink hangs: an item has taken 12.0 s so far, see `exop describe app.sink`",
-        "app.sink: 3 dead letters, see `exop item list app.sink`",
+        "app.sink: 1 dead letter, see `exop item list app.sink`",
         "app.q: disk full",
         "app.half: the predecessor p:old is kept until 12:00:00 (exop rollback app.half)",
         "app: no checkpoints: no room; the application runs on; make room",

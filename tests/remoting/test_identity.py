@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -117,6 +118,8 @@ def test_an_older_tls_is_refused(authority):
     made = handshake(home.files().server, old)
     assert explain(made.server_error) == "TLS 1.3 is required; update the other side"
     assert explain(made.client_error) == "TLS 1.3 is required; update the other side"
+    gone = OSError(errno.ENOTCONN, "Transport endpoint is not connected")  # it may not even have begun
+    assert explain(gone) == "the connection ended during the handshake; see the log of the other side"
 
 
 def test_a_revoked_certificate_is_refused_without_a_restart(authority):

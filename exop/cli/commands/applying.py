@@ -97,8 +97,7 @@ def _topology(platform: RemotePlatform, app: str, parameters: tuple[str, ...], p
     from exop.model.meshes.checks import resolved
 
     catalog = known_plugins(load)
-    target = find_target(app, catalog, bundles=platform.list_bundles)
-    if target.topology is not None:
+    if (target := find_target(app, catalog, bundles=platform.list_bundles)).topology is not None:
         refuse_parameters(target, parameters, params)
         return target.topology
     return resolved(build(target, parameters, catalog, params), catalog.slets, travels=True).to_toml()

@@ -123,6 +123,8 @@ def bundle_uninstall(bundle: str, /, *, call: Call = Call()) -> int:
 def bundle_list(*, call: Call = Call()) -> int:
     """List the bundles of a platform: state, slets, missing requirements, and the applications that use them.
 
+    What a bundle offers has the names in its `bundle.toml` until the bundle is started for the first time.
+
     Example: `exop bundle list --json`
     """
     with the_platform(call) as platform:

@@ -17,7 +17,7 @@ from exop.cli.loading import known_plugins, load_mesh
 from exop.cli.options import Argument, Json, Load, Params, Program
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
-from exop.errors import ExopError, MeshError, PlanError, RemotingError, install_command
+from exop.errors import ExopError, MeshError, PlanError, RemotingError, counted, install_command
 from exop.logs import print_stderr
 from exop.model.meshes.checks import resolved
 from exop.model.meshes.mesh import Mesh
@@ -79,7 +79,8 @@ def doctor(*, json: Json = False) -> int:
 
 
 def _checked_lines(facts: dict[str, Any]) -> Iterator[str]:
-    yield f"{facts['application']}: {len(facts['nodes'])} slets, {len(facts['channels'])} channels; it can run"
+    size = f"{counted(len(facts['nodes']), 'slet')}, {counted(len(facts['channels']), 'channel')}"
+    yield f"{facts['application']}: {size}; it can run"
     hosts = any("host" in one for one in (*facts["nodes"].values(), *facts["channels"].values()))
     rows = [
         [name, one["role"], one["slet"], _ports(one["out"]), _ports(one["in"]), *[one.get("host", "home")] * hosts]

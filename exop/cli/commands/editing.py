@@ -180,12 +180,15 @@ def resume(node: Runs, /, *, call: Call = Call()) -> int:
         node: APP.NODE; APP for an application that is down.
     """
     with find_application(node, call) as found:
-        if not found.node and found.application in found.platform.status()["failed_to_restart"]:
-            found.platform.restart(found.application)
-            return _done(found.application, "started again", json=call.json)
+        if not found.node:
+            status, name = found.platform.status(), found.application
+            if "opening" in status["applications"].get(name, ()):
+                return _done(name, "it is opening: nothing to do, `exop ps` shows how far it is", json=call.json)
+            if name in status["failed_to_restart"]:
+                found.platform.restart(name)
+                return _done(name, "started again", json=call.json)
         place = found.check_node()
-        before = found.node_status()
-        if before["state"] == "active":
+        if (before := found.node_status())["state"] == "active":
             return _done(place, "it is not suspended: nothing to do", json=call.json)
         found.platform.resume(found.application, found.node)
         if (again := _failed_again(found, before)) is not None:
@@ -306,8 +309,7 @@ def _identity(slet: str) -> str:
         if not colon:
             raise BuilderError(f"{slet!r} names no slet; write PLUGIN:NAME, as `exop slets` lists them")
         return slet
-    place = Path(path if colon else slet)
-    if not place.exists():
+    if not (place := Path(path if colon else slet)).exists():
         raise BuilderError(f"{place} does not exist; name a slet by PLUGIN:NAME")
     package = (place if place.is_dir() else place.parent).resolve()
     if not colon or not (package / "__init__.py").is_file():

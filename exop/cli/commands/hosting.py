@@ -34,7 +34,8 @@ _CERTS: Final = Path("certs")
 def peers(*, call: Call = Call()) -> int:
     """List the peers of a platform: state, address, role, round trip, and the remote connectors with credits and lag.
 
-    Lag: the items that the receiver has not acknowledged yet. Credit: the items that it still accepts.
+    Events are items, and control items such as the end of a stream. Lag: the events that the receiver has not
+    acknowledged yet. Credit: those that it still accepts.
 
     Example: `exop peers --on a --json`
     """
@@ -63,15 +64,18 @@ def connect(uri: str, /, name: str | None = None, *, call: Call = Call()) -> int
 def disconnect(peer: str, /, *, call: Call = Call()) -> int:
     """Do not link a platform with PEER at its next start; the link itself stays until the platform stops.
 
+    A platform that was started with --peer links itself again all the same, if it is started with that again.
+
     Example: `exop disconnect b --on a`
 
     Args:
         peer: The name of a platform that was linked by `exop connect`.
     """
     with the_platform(call) as platform:
-        platform.forget_peer(peer)
-        text = f"{platform.name} does not link itself with {peer} any more at its next start"
-    return answer({"peer": peer}, text, json=call.json)
+        given, name = platform.forget_peer(peer), platform.name
+    text = f"{name} does not link itself with {peer} any more at its next start"
+    text += f", if it is started without --peer {peer}={given}" if given else ""
+    return answer({"peer": peer, "given": given}, text, json=call.json)
 
 
 def discover(*, seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 3.0, call: Call = Call()) -> int:

@@ -15,7 +15,7 @@ from exop.cli.outcome import show_and_make
 from exop.cli.peers import find_application
 from exop.cli.report import DONE
 from exop.cli.text import answer, columns
-from exop.errors import BuilderError
+from exop.errors import BuilderError, counted
 from exop.safe_repr import indented
 
 #: How many tracebacks are printed below the table.
@@ -61,7 +61,8 @@ def item_retry(node: Node, /, *, call: Call = Call()) -> int:
     with find_application(node, call) as found:
         place = found.check_node()
         number = found.platform.retry_dead_letters(found.application, found.node)
-    return answer({"target": place, "retried": number}, f"{place}: {number} dead letters are retried", json=call.json)
+    text = f"{place}: {counted(number, 'dead letter')} retried"
+    return answer({"target": place, "retried": number}, text, json=call.json)
 
 
 def memento_show(node: Node, /, *, where: Where = Where()) -> None:
@@ -137,9 +138,9 @@ def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:
     if facts.get("channel") is not None:
         yield f"its dead letters go into the channel {facts['channel']}"
     if facts["count"] > len(letters):
-        yield f"… and {facts['count'] - len(letters)} more dead letters"
+        yield f"… and {counted(facts['count'] - len(letters), 'more dead letter')}"
     if facts["dropped"]:
-        yield f"{facts['dropped']} older dead letters were dropped: the option dead_letters bounds their number"
+        yield f"{counted(facts['dropped'], 'older dead letter')} dropped: the option dead_letters bounds their number"
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -66,10 +66,14 @@ def describe(target: Runs, /, *, call: Call = Call(), load: Load = ()) -> int:
     Examples: `exop describe stock:count_up`, `exop describe app.average`
 
     Args:
-        target: APP or APP.NODE on a running platform; PLUGIN:SLET; a package or bundle folder, a .py file (or
-            FOLDER:NAME); the builder of a plugin or a bundle; a .json file of `exop describe SLET --json`.
+        target: APP or APP.NODE on a running platform; PLUGIN:SLET (with --on or --state, as the platform knows it); a
+            package or bundle folder, a .py file (or FOLDER:NAME); the builder of a plugin or a bundle; a .json file of
+            `exop describe SLET --json`.
     """
-    if runs(target, call):
+    if ":" in target and not is_local(target) and (call.on or call.state):  # no name of an application has a colon
+        with the_platform(call) as platform:
+            facts = slet_facts(platform.describe_slet(target))
+    elif runs(target, call):
         with find_application(target, call) as found:
             if found.node:
                 facts = _node_facts(found)
@@ -260,10 +264,10 @@ def _slet_lines(one: Mapping[str, Any]) -> str:
     return "\n".join([f"{one['slet']}  ({one['role']})  {one['doc']}", *(f"    {line}" for line in lines if line)])
 
 
-def slet_facts(spec: Any) -> dict[str, Any]:
-    """Return the facts of a slet that does not run."""
-    text = guarantee(spec.on_error, atomic=spec.atomic, state=spec.state is not None)
-    return {**facts_of(spec), "guarantee": text, "here": spec.is_here}
+def slet_facts(facts: dict[str, Any], *, here: bool = True) -> dict[str, Any]:
+    """Return the facts of a slet that does not run, and whose code is *here*, or on the platform that was asked."""
+    text = guarantee(facts["on_error"], atomic=facts["atomic"], state=facts["state"] is not None)
+    return {**facts, "guarantee": text, "here": here}
 
 
 def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
@@ -283,9 +287,8 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
     """Return the facts of the slets and builders that *target* names."""
     from exop.cli.loading import find_target, known_plugins
 
-    catalog = known_plugins(load)
-    if target in catalog.slets:
-        return slet_facts(catalog.slets[target])
+    if target in (catalog := known_plugins(load)).slets:
+        return slet_facts(facts_of(catalog.slets[target]))
     plugin, colon, _ = target.rpartition(":")
     if colon and not is_local(target) and plugin in catalog.plugins.names():
         known = [*catalog.slets, *(f"{plugin}:{builder.__name__}" for builder in catalog.builders().get(plugin, []))]
@@ -293,16 +296,16 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
             own = [name for name in known if name.startswith(f"{plugin}:")]
             raise UnknownName(place="this installation", kind="slet", name=target, known=own or known)
     if target.endswith(".json") and Path(target).is_file():
-        return slet_facts(absent(Path(target).read_bytes()))
+        return slet_facts(facts_of(absent(Path(target).read_bytes())), here=False)
     found = find_target(target, catalog, running())
     if found.which in found.slets:
-        return slet_facts(found.slets[found.which])
+        return slet_facts(facts_of(found.slets[found.which]))
     if found.which:
         return builder_facts(found.which, found.builder())
     return {
         "of": target,
         "builders": [builder_facts(name, builder) for name, builder in found.builders.items()],
-        "slets": [slet_facts(spec) for spec in found.slets.values()],
+        "slets": [slet_facts(facts_of(spec)) for spec in found.slets.values()],
     }
 
 

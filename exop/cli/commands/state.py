@@ -107,7 +107,7 @@ def examine(directory: Path) -> dict[str, Any]:
     Raises:
         StateError: there is no such directory, it is not a state directory, or a platform uses it.
     """
-    from exop.bundle.store import started_bundles, stored_bundles
+    from exop.bundle.store import remembered, stored_bundles
 
     with _unused(directory):
         damage: list[str] = []
@@ -131,7 +131,7 @@ def examine(directory: Path) -> dict[str, Any]:
         damage += map(str, broken.values())
         found |= {"bundles": [home.name for home in bundles], "down": [], "damage": damage}
         try:
-            found["down"] += _down(meshes, found["bundles"], started_bundles(directory / "bundles"))
+            found["down"] += _down(meshes, found["bundles"], remembered(directory / "bundles"))
         except StateError as problem:
             damage.append(str(problem))
         return found

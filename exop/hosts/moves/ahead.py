@@ -160,8 +160,7 @@ class Ahead:
 
     def rest(self, node: str, state: Memento | None) -> tuple[bytes, dict[int, Part]]:
         """Return what has changed of a state since the copy, for `add`, and the parts that represent it; in the cut."""
-        sent = self.sent.get(node)
-        if sent is None or state is None:
+        if (sent := self.sent.get(node)) is None or state is None:
             return b"", {}
         deque(sent.scan(state), 0)
         return encode(sent.waiting), sent.parts(state)

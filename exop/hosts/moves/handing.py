@@ -280,8 +280,7 @@ class Handing:
 
     def _half(self, name: str) -> list[Any]:
         """Return the events of one half of a connector, as bytes, with their numbers."""
-        channel = self.change.deployment.channels.get(name)
-        if isinstance(channel, Outbox):
+        if isinstance(channel := self.change.deployment.channels.get(name), Outbox):
             first, events = channel.stored()
             return [first, [*map(_travelling, events)]]
         if isinstance(channel, Inbox):

@@ -62,8 +62,7 @@ class Pairs:
         self.behind = {node for node in moving if node == back or (shadow is not None and not shadow.diverted(node))}
         for node, target in self.work.transfer.departing.items():
             if node == back:
-                standby = changes.shadows.standby(name, node)
-                if not isinstance(standby, RemoteStandby):
+                if not isinstance(standby := changes.shadows.standby(name, node), RemoteStandby):
                     raise no_standby(name, node)
                 self.feeders.append(standby)
             elif shadow is not None:

@@ -65,8 +65,7 @@ def with_full_paths(mesh: Mesh, folder: Path, running: Mesh | None = None) -> Me
     Defaults, and values equal to those in the *running* mesh, are unchanged.
     """
     nodes = _each(folder, running.nodes if running is not None else {}, mesh.nodes)
-    channels = _each(folder, running.channels if running is not None else {}, mesh.channels)
-    return mesh.edited(nodes, channels)
+    return mesh.edited(nodes, _each(folder, running.channels if running is not None else {}, mesh.channels))
 
 
 def _each(folder: Path, before: Mapping[str, T], after: Mapping[str, T]) -> dict[str, T]:

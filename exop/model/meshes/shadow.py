@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from exop.errors import PlanError, entry
+from exop.errors import PlanError, counted, entry
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.spec import Role, is_number
 from exop.model.types.assignable import value_mismatch
@@ -86,7 +86,7 @@ class Shadow:
         return cls(**found, **more)
 
     def __str__(self) -> str:
-        return f"{self.limit:g} s" if self.items is None else f"{self.items} items, within {self.limit:g} s"
+        return f"{self.limit:g} s" if self.items is None else f"{counted(self.items, 'item')}, within {self.limit:g} s"
 
     def diverted(self, node: str) -> dict[str, Any]:
         """Return the settings of the new slet of a node that are diverted during the trial."""

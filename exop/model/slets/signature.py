@@ -242,8 +242,7 @@ def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | N
     """Read the shape of a result, and the type of the output, from a return annotation."""
     if "return" not in hints:
         raise wrong(slet, "it has no return annotation", "write one, `-> None` for a sink")
-    annotation = unalias(hints["return"])
-    if annotation in _NOTHING:
+    if (annotation := unalias(hints["return"])) in _NOTHING:
         return "none", None
     if _kind_of(annotation) in _ASYNC:
         raise wrong(slet, "the platform does not drive an asynchronous iterator", "return Iterator[T]")

@@ -122,8 +122,7 @@ def load_memento(
 
 
 def _check_version(version: int, kind: type[Memento], place: str) -> None:
-    known = kind.__memento_version__
-    if version > known:
+    if version > (known := kind.__memento_version__):
         problem = f"it is of version {version} of {kind.__qualname__}, the code here knows {known}"
         raise refused(place, problem, "install the newer code")
 

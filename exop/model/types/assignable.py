@@ -12,7 +12,7 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, TypeVar, Union
 
-from exop.errors import suggest
+from exop.errors import counted, suggest
 from exop.model.types.description import Field, Type, type_of
 from exop.model.values.classes import same_class, unversioned
 from exop.safe_repr import safe_repr
@@ -282,8 +282,7 @@ def is_numpy_bool(kind: type) -> bool:
 def value_mismatch(value: Any, wanted: Any, path: str) -> str | None:
     """Return where and why *value* is not of the type *wanted*, or `None`; types that cannot be checked match."""
     wanted = type_of(wanted)
-    kind = wanted.kind
-    if kind in ("any", "open", "variable"):
+    if (kind := wanted.kind) in ("any", "open", "variable"):
         return None
     if kind == "new":
         return value_mismatch(value, wanted.bare, path)
@@ -318,7 +317,7 @@ def _element_mismatch(value: Any, wanted: Type, path: str) -> str | None:
             for key, one in value.items()
         )
     elif wanted.kind == "tuple" and len(value) != len(wanted.arguments):
-        return f"{path} has {len(value)} elements, not {len(wanted.arguments)}"
+        return f"{path} has {counted(len(value), 'element')}, not {len(wanted.arguments)}"
     else:
         types = wanted.elements(len(value)) if hasattr(value, "__len__") else []
         pairs = enumerate(zip(value, types, strict=False))

@@ -85,8 +85,7 @@ def _moment(value: Any, kind: Any) -> Any:
 
 
 def _scalar(value: Any, wanted: Type) -> Any:
-    kind = wanted.cls
-    if kind is bool:
+    if (kind := wanted.cls) is bool:
         if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
             return value.lower() in _TRUE
         return bool(_require(value, isinstance(value, bool) or is_numpy_bool(type(value)), "true or false"))
@@ -151,15 +150,14 @@ def _member(value: Any, wanted: Type) -> Any:
 
 
 def _list(value: Any, wanted: Type) -> Any:
-    made = CONCRETE.get(wanted.cls)
-    if made not in _LISTS:
+    if (made := CONCRETE.get(wanted.cls)) not in _LISTS:
         return _instance(value, wanted)
     value = _literal(value)
     valid = isinstance(value, (*_LISTS, Sequence, Set))
     if not valid or isinstance(value, (str, bytes)):
         raise _error(f"a {made.__name__}, written [a, b]", value)
     if wanted.kind == "tuple" and len(wanted.arguments) != len(value):
-        raise ValueError(f"expected {len(wanted.arguments)} values, got {len(value)}: {safe_repr(value, 80)}")
+        raise ValueError(f"expected a length of {len(wanted.arguments)}, got {len(value)}: {safe_repr(value, 80)}")
     pairs = zip(value, wanted.elements(len(value)), strict=True)
     found = [_convert_part(f"element {number}", one, kind) for number, (one, kind) in enumerate(pairs, 1)]
     maker: Any = type(value) if isinstance(value, wanted.cls) and type(value) in _LISTS else made

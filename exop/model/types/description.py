@@ -171,8 +171,7 @@ class Type:
     @cached_property
     def sole(self) -> Type:
         """The one type of all values other than `None`; `Any` if there are several."""
-        members = [one for one in self.members if one.kind != "none"]
-        if len(members) != 1:
+        if len(members := [one for one in self.members if one.kind != "none"]) != 1:
             return ANY
         return members[0].bare if members[0].bare is self else members[0].bare.sole
 

@@ -103,8 +103,7 @@ def fingerprint(described: Type) -> str:
     seen: dict[int, int] = {}
     left = [described]
     while left:  # depth first, in the order of the fields: the same on every platform
-        one = left.pop()
-        if id(one) in seen:
+        if id(one := left.pop()) in seen:
             texts.append(f"@{seen[id(one)]}")
             continue
         if one.kind == "record":

@@ -86,8 +86,7 @@ def package_of(module: str) -> tuple[str, str] | None:
     head = ".".join(module.split(".")[:2])
     if not head.startswith(f"{ROOT}."):
         return None
-    bundle = head.removeprefix(f"{ROOT}.").rpartition("_v")[0]
-    return head, bundle
+    return head, head.removeprefix(f"{ROOT}.").rpartition("_v")[0]
 
 
 #: The packages from which that of a loaded version of a bundle imports.

@@ -175,8 +175,7 @@ def has_dictionary(schema: Any) -> bool:
         return False
     todo = list(schema.types)
     while todo:
-        kind = todo.pop()
-        if hasattr(kind, "index_type"):
+        if hasattr(kind := todo.pop(), "index_type"):
             return True
         todo += [kind.field(place).type for place in range(kind.num_fields)]
         todo += [kind.storage_type] if hasattr(kind, "storage_type") else []

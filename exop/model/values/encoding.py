@@ -390,8 +390,7 @@ def _read_enum(content: list[Any], reader: _Decoder) -> Any:
     name = content[1]
     try:
         # Combined flags are stored as a number.
-        combined = issubclass(kind, enum.Flag) and type(name) is int
-        return kind(name) if combined else kind.__members__[name]
+        return kind(name) if issubclass(kind, enum.Flag) and type(name) is int else kind.__members__[name]
     except (KeyError, ValueError):
         problem = f"{kind.__qualname__} has no member {name!r:.80}"
         raise StoredStateError(what="a stored value", problem=problem, cure="use the code that wrote it") from None

@@ -50,8 +50,7 @@ def connect(
         return RemotePlatform(target)
     found = find_platforms()
     wanted = [one for one in found if target is None or text in (str(one.pid), one.name)]
-    running = [one for one in wanted if not one.problem]
-    if len(running) == 1:
+    if len(running := [one for one in wanted if not one.problem]) == 1:
         return RemotePlatform(running[0].address)
     names = ", ".join(f"{one.pid} ({one.name})" for one in running or found if not one.problem)
     if running:

@@ -92,8 +92,7 @@ class Move(Edit, frozen=True, tag="move"):
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with all of them on the other host."""
         for name in (self.node, *self.also):
-            is_bare = name in mesh.nodes or name in mesh.channels
-            place = name if is_bare else name.removeprefix(f"{mesh.name}.")
+            place = name if name in mesh.nodes or name in mesh.channels else name.removeprefix(f"{mesh.name}.")
             channel = _channel(mesh, place)
             mesh = mesh.move(channel or place, self.to, channel=channel is not None)
         return mesh

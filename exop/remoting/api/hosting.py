@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
@@ -44,6 +44,7 @@ class Hosting:
     name: str
     _hosts: Any  #: The applications here and on other hosts: `exop.hosts.federation.Federation`, a floor above.
     _applications: Applications
+    _peers: Mapping[str, str]  #: The addresses of other platforms with which this one was started.
 
     @property
     def remoting(self) -> Any:
@@ -71,15 +72,17 @@ class Hosting:
         return next(one for one in self.remoting.status() if one["peer"] == peer)
 
     @operation
-    def forget_peer(self, name: str) -> None:
+    def forget_peer(self, name: str) -> str | None:
         """Do not link the platform with a peer at the next start; the link itself stays until the platform stops.
+
+        Return the address at which the arguments of the platform link it with the peer all the same, if they do.
 
         Raises:
             UnknownName: no `connect_peer` with the peer is stored.
         """
         if (store := self._applications.store) is not None and name in store.peers():
             store.remember_peer(name, None)
-            return
+            return self._peers.get(name)
         cure = f"only {name!r} dials: give the command there, `exop disconnect {self.name} --on {name}`"
         if self.remoting.peers[name].uri:
             cure = f"the present one ends when {self.name!r} stops: start {self.name!r} again without --peer {name}=…"

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
-from exop.errors import ExopError, MeshError, PlanError
+from exop.errors import ExopError, MeshError, PlanError, entry
 from exop.model.filter import as_filter
 from exop.model.meshes.checks import with_full_paths
 from exop.model.meshes.mesh import Mesh
@@ -106,6 +106,11 @@ class Management(Hosting, Generic[AnyPlan]):
                 known = {port["port"] for port in ports}
                 ports += [port for port in describe(slet)["ports"] if port["port"] not in known]
         return found
+
+    @operation(role="observe")
+    def describe_slet(self, slet: str) -> dict[str, Any]:
+        """Return the role, ports, settings and memento of a slet that applications can use, or raise `UnknownName`."""
+        return describe(entry(f"the platform {self.name!r}", "slet", self.catalog.slets, slet))
 
     @operation(role="observe")
     def slet_summaries(self) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from exop.model.values.columns import allocate
 from exop.remoting.peers import data_frames as frames
 from exop.remoting.peers.data_frames import BYTES, DATA, FLUSHER, HEAD, HEADER, MESSAGE, PROGRESS, START, drop
 from exop.remoting.transport.frames import FrameRefused, TooLate
+from exop.remoting.transport.sockets import in_words
 from exop.runtime.channels.wire import COLUMNS, CONTROL, Buffer
 from exop.runtime.drivers.base import Signal
 
@@ -205,9 +206,10 @@ class DataConnection(frames.Outgoing):
         self._ended = False
         self._pong = 0.0
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str | Exception) -> None:
         """End the connection; the first reason is the one that counts."""
-        self._reason = self._reason or reason
+        words = f"the connection was lost ({in_words(reason)})" if isinstance(reason, OSError) else str(reason)
+        self._reason = self._reason or words
         with suppress(OSError):  # it has ended by itself
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
         self._ready.add(self)
@@ -223,7 +225,7 @@ class DataConnection(frames.Outgoing):
                     one.gather(self._buffers)
                 self._write(self._buffers)
             except (EOFError, OSError) as problem:
-                reason = str(problem)
+                self.close(problem)
             finally:
                 self._turn.release()
         self.close(reason)
@@ -241,11 +243,10 @@ class DataConnection(frames.Outgoing):
         sender.start()
         try:
             self._receive_all()
-        except FrameRefused as problem:
-            _log.warning("the data connection to %r ends: %s", self._link.peer, problem)
-            self.close(str(problem))
         except (EOFError, OSError) as problem:
-            self.close(str(problem))
+            if isinstance(problem, FrameRefused):
+                _log.warning("the data connection to %r ends: %s", self._link.peer, problem)
+            self.close(problem)
         finally:
             self.close("the receiver thread has failed")
             sender.join()
@@ -275,7 +276,7 @@ class DataConnection(frames.Outgoing):
             if more or buffers:
                 self._ready.add(one)
         except OSError as problem:
-            self.close(str(problem))
+            self.close(problem)
         except BaseException:
             # The frames are lost with the connection, and sent again on the next one.
             self.close("a push was interrupted while it sent")
@@ -299,7 +300,7 @@ class DataConnection(frames.Outgoing):
                         self._write(buffers)
                         size = 0
         except (EOFError, OSError) as problem:
-            self.close(str(problem))
+            self.close(problem)
         finally:
             self.close("the sender thread has failed")
 
@@ -316,8 +317,7 @@ class DataConnection(frames.Outgoing):
         data = memoryview(bytearray(2 * self._limits.part))
         start = end = 0
         while True:
-            stop = self._frames(data, start, end)
-            if stop == end:
+            if (stop := self._frames(data, start, end)) == end:
                 self._begun = None
             elif stop > start or self._begun is None:
                 self._begun = self._heard

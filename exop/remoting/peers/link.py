@@ -20,6 +20,7 @@ from exop.remoting.policy import Access
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.frames import FrameRefused
 from exop.remoting.transport.limits import check_length
+from exop.remoting.transport.sockets import in_words
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.wire import Buffer, Frame, Progress
@@ -153,7 +154,7 @@ class PeerLink:
         """Store why there is no connection, if there is none; `call` adds the address and the remedy."""
         bare = problem.facts.get("problem", "") if isinstance(problem, PeerUnreachable) else None
         if not self.connected:
-            before, self.reason = self.reason, str(bare or problem)
+            before, self.reason = self.reason, str(bare or in_words(problem))
             refusal = bare is None and isinstance(problem, RemotingError)
             self.refused = refusal or (self.refused and self.reason == before)
 

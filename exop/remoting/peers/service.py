@@ -26,7 +26,7 @@ from exop.remoting.transport.handshake import CONTROL
 from exop.remoting.transport.limits import DEFAULT_LIMITS
 from exop.remoting.transport.operation import Operation
 from exop.remoting.transport.server import ControlServer
-from exop.remoting.transport.sockets import Peer
+from exop.remoting.transport.sockets import Peer, in_words
 from exop.runtime.channels.connector import LOST
 
 #: Seconds between two pings of a control connection with exchanged roles.
@@ -129,8 +129,7 @@ class RemotingService:
             PeerUnreachable: no platform answers at the address.
             PeerRefused, ProtocolMismatch: the platform there is not called *name*, or either side refuses the other.
         """
-        found = self._greet(uri, name)
-        link = self.add(found, uri)
+        link = self.add(self._greet(uri, name), uri)
         if not link.wait_until(connected=True, timeout=self._limits.greeting_time):
             raise PeerUnreachable(address=uri, problem=link.reason)
         return link
@@ -142,8 +141,7 @@ class RemotingService:
             PeerRefused: there is a link to a peer of this name at another address.
         """
         with self._lock:
-            link = self._link(name)
-            if link.uri == uri:
+            if (link := self._link(name)).uri == uri:
                 return link
             if link.uri:
                 raise PeerRefused(address=uri, problem=f"the peer {name!r} is linked already, at {link.uri}")
@@ -288,7 +286,7 @@ class RemotingService:
                 self._server.serve_at(link.uri, link.peer, ended=ended.set)
             except (ExopError, OSError, RuntimeError) as problem:  # a lack of descriptors or threads passes
                 link.failed(problem)
-                if (why := str(problem)) not in told and not (link.connected or self._closing.is_set()):
+                if (why := in_words(problem)) not in told and not (link.connected or self._closing.is_set()):
                     told.add(why)
                     _log.warning("the peer %r is not linked: %s; the platform goes on trying", link.peer, why)
             else:
@@ -308,8 +306,7 @@ class RemotingService:
                 with suppress(PlatformBusy):  # it has answered
                     client.ping()
         except PeerUnreachable as problem:
-            reason = problem.facts.get("problem", problem)
-            _log.info("the peer %r cannot be called: %s", link.peer, reason)
+            _log.info("the peer %r cannot be called: %s", link.peer, problem.facts.get("problem", problem))
         finally:
             client.close()
             if link.client is client:

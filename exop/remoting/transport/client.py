@@ -57,8 +57,7 @@ class ControlClient:
         platform: str = "",
         hooks: Hooks | None = None,
     ) -> None:
-        endpoint = Endpoint.parse(address)
-        if endpoint.scheme == "unix":
+        if (endpoint := Endpoint.parse(address)).scheme == "unix":
             endpoint = replace(endpoint, place=str(socket_path(endpoint.place)))
         if platform:
             endpoint = replace(endpoint, platform=platform)

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from exop.errors import AddressInUse, AddressUnusable, PeerRefused, PeerUnreachable
 from exop.remoting.transport import sockets
-from exop.remoting.transport.sockets import Listener, Peer, check_owner, peer_of
+from exop.remoting.transport.sockets import Listener, Peer, check_owner, in_words, peer_of
 
 if TYPE_CHECKING:
     from exop.remoting.identity import Identity
@@ -69,8 +69,7 @@ class Endpoint:
         text = str(uri)
         scheme, _, rest = text.partition(":")
         if scheme not in ("tcp", "tls"):
-            known = scheme in ("unix", "inproc")
-            return cls(scheme, rest) if known else cls("unix", text)
+            return cls(scheme, rest) if scheme in ("unix", "inproc") else cls("unix", text)
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
@@ -95,8 +94,8 @@ class TcpListener(Listener):
             sock = socket.create_server((endpoint.place, endpoint.port), family=family, backlog=sockets.BACKLOG)
             set_options(sock)  # accepted sockets inherit them
         except OSError as problem:
-            reason = problem.strerror or str(problem)
-            raise AddressUnusable(address=str(endpoint), problem=reason, cure="take another host or port") from None
+            cure = "take another host or port"
+            raise AddressUnusable(address=str(endpoint), problem=in_words(problem), cure=cure) from None
         super().__init__(str(replace(endpoint, port=sock.getsockname()[1])), sock)
 
     def identify(self, sock: socket.socket, deadline: float) -> tuple[socket.socket, Peer]:
@@ -104,6 +103,9 @@ class TcpListener(Listener):
         if self._identity is not None:
             return _secured(sock, self._identity, deadline, server_side=True)
         peer = Peer(uid=_owner(sock.getpeername(), sock.getsockname(), _ESTABLISHED), address=address_of(sock))
+        if peer.uid is None:  # the kernel lists no open socket at the other end
+            gone = "the caller gave up while the platform was stopped or busy; a platform dials again by itself"
+            raise PeerRefused(address=self.address, problem=gone)
         check_owner(peer, self.address)
         return sock, peer
 
@@ -115,8 +117,7 @@ def listen(uri: str | Path, identity: Identity | None = None) -> Listener:
         AddressInUse: another process, or another platform of this process, listens there.
         AddressUnusable: it is not possible to listen there, or only with certificates, which are missing.
     """
-    endpoint = Endpoint.parse(uri)
-    if endpoint.scheme == "unix":
+    if (endpoint := Endpoint.parse(uri)).scheme == "unix":
         return sockets.listen(Path(endpoint.place).absolute())
     if endpoint.scheme == "inproc":
         sock = socket.socket(socket.AF_UNIX)
@@ -155,8 +156,9 @@ def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None =
         else:
             peer = Peer(uid=_owner(sock.getpeername(), None, _LISTENING)) if endpoint.scheme == "tcp" else peer_of(sock)
             if not peer.trusted and os.geteuid() != 0:
-                whose = "an unknown user" if peer.uid is None else f"user {peer.uid}"
-                raise PeerRefused(address=endpoint.label, problem=f"it belongs to {whose}, not to you")
+                whose = f"it belongs to user {peer.uid}, not to you"
+                found = "no process listens at exactly this address (any more)" if peer.uid is None else whose
+                raise PeerRefused(address=endpoint.label, problem=found)
         return sock, replace(peer, address=endpoint.label)
     except BaseException as problem:
         if sock is not None:
@@ -171,9 +173,8 @@ def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None =
                 what = "is refused" if isinstance(problem, ssl.SSLCertVerificationError) else "refused"
                 raise PeerRefused(f"the platform at {endpoint.label} {what}: {found}") from None
         if isinstance(problem, OSError):
-            reason = problem.strerror or str(problem) or type(problem).__name__
             more = {"cure": "correct the host, or its entry in DNS"} if problem.errno == socket.EAI_NONAME else {}
-            raise PeerUnreachable(address=endpoint.label, problem=reason, **more) from None
+            raise PeerUnreachable(address=endpoint.label, problem=in_words(problem), **more) from None
         raise
 
 

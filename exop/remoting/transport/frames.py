@@ -25,6 +25,7 @@ from rpyc.core.channel import Channel
 from rpyc.core.stream import SocketStream
 
 from exop.remoting.transport.limits import KIB, Budget, Limits
+from exop.remoting.transport.sockets import in_words
 
 REQUEST, REPLY, FAULT = 1, 2, 3
 OPERATION: Final = 100  #: The one handler number; rpyc's own are 1 to 20.
@@ -68,8 +69,7 @@ def parse_message(frame: bytes | bytearray | memoryview, accepted: frozenset[int
     """Parse *frame* as one of the *accepted* messages."""
     reader = _Reader(frame)
     try:
-        kind = frame[0]
-        if kind not in accepted:
+        if (kind := frame[0]) not in accepted:
             raise FrameRefused(f"message kind {kind} is not accepted here")
         reader.expect(_PAIR)
         number, operation = reader.number(), ""
@@ -166,7 +166,7 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
         except (BlockingIOError, TimeoutError):
             raise TooLate("a message was not complete in time") from None
         except OSError as problem:
-            raise EOFError(str(problem)) from problem
+            raise EOFError(in_words(problem)) from problem
 
 
 class BoundedChannel(Channel):  # type: ignore[misc]
@@ -189,8 +189,7 @@ class BoundedChannel(Channel):  # type: ignore[misc]
 
     def transmit(self, message: Message) -> None:
         """Write one message."""
-        data = message.packed()
-        if len(data) > self._limits.frame:
+        if len(data := message.packed()) > self._limits.frame:
             raise ValueError(f"a message of {len(data)} bytes is over the bound of {self._limits.frame}")
         self.write(data, self._deadline())
 

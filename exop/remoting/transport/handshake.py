@@ -195,8 +195,7 @@ def meet(
 
 def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:
     """The channel of a side that calls operations."""
-    budget = Budget(limits.frame, limits.small_frame)
-    return BoundedChannel(sock, limits, frozenset({REPLY, FAULT}), budget)
+    return BoundedChannel(sock, limits, frozenset({REPLY, FAULT}), Budget(limits.frame, limits.small_frame))
 
 
 def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello, identity: Identity | None) -> Welcome:

@@ -121,8 +121,7 @@ def operations(
     table: dict[str, Operation] = {}
     for source in sources:
         for marked, function in marked_operations(source):
-            found = operation_of(marked, function, wire, around)
-            if found.name in table:
+            if (found := operation_of(marked, function, wire, around)).name in table:
                 raise ValueError(f"two operations are called {found.name!r}")
             table[found.name] = found
     return table

@@ -114,8 +114,7 @@ class UnixListener(Listener):
 def check_owner(peer: Peer, address: str) -> None:
     """Raise `PeerRefused` unless *peer* belongs to our own user or to root."""
     if not peer.trusted:
-        who = "your user is unknown" if peer.uid is None else f"you are user {peer.uid}"
-        raise PeerRefused(address=address, problem=f"it serves its owner only, and {who}")
+        raise PeerRefused(address=address, problem=f"it serves its owner only, and you are user {peer.uid}")
 
 
 def peer_of(sock: socket.socket) -> Peer:
@@ -154,10 +153,17 @@ def listen(path: Path) -> UnixListener:
         return UnixListener(path, sock)
 
 
+def in_words(problem: Exception | str) -> str:
+    """Return the text of an error; of one of the kernel or TLS without numbers and places in the code."""
+    if not isinstance(problem, OSError):
+        return str(problem)
+    reason = str(getattr(problem, "reason", None) or "").replace("_", " ").lower()  # of TLS
+    return reason or problem.strerror or str(problem) or type(problem).__name__
+
+
 def unusable(path: Path, problem: OSError | str, cure: str) -> AddressUnusable:
     """Return the error about a socket or directory."""
-    reason = problem.strerror if isinstance(problem, OSError) else problem
-    return AddressUnusable(address=str(path), problem=reason, cure=cure)
+    return AddressUnusable(address=str(path), problem=in_words(problem), cure=cure)
 
 
 def dial(path: Path, timeout: float) -> socket.socket:
@@ -213,8 +219,7 @@ def short_name(path: Path) -> Iterator[str]:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Prevent other processes from making or removing sockets in *directory* meanwhile."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    lock = os.open(directory / ".control.lock", flags, 0o600)
+    lock = os.open(directory / ".control.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from exop.errors import ConnectorLost, NotStorable, PlanError, StateError
+from exop.errors import ConnectorLost, NotStorable, PlanError, StateError, counted
 from exop.logs import logger
 from exop.model.items import EndOfStream
 from exop.runtime.channels.base import RETRACTED, Outlet, wait_for_disk
@@ -97,8 +97,8 @@ class Outbox(Connector):
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
         if (anew := settings["epoch"] != self.epoch) and self._disk is not None and self._disk.events:
             raise PlanError(
-                f"{self.name!r} has {self._disk.events} items on disk for {self.peer}, and the change delivers them in "
-                f"another way; make it when {self.peer} has received them"
+                f"{self.name!r} has {counted(self._disk.events, 'event')} on disk for {self.peer}, which the change "
+                f"would deliver in another way; make it when {self.peer} has received them"
             )
         return self._become(Outbox(self.name, **settings), ("after_checkpoint", *(_EVENTS if anew else ())))
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from exop.errors import MeshError
+from exop.errors import MeshError, counted
 from exop.model.items import CONTROL
 from exop.runtime.channels.base import KeepingChannel
 from exop.runtime.channels.log import LogChannel
@@ -76,7 +76,7 @@ class PartitionedLogChannel(KeepingChannel):
         # Not if its first opening was cut short, which has begun the first ones.
         if len(there) not in (0, len(homes)) and (there != homes[: len(there)] or any(map(_is_filled, there))):
             raise MeshError(
-                f"the channel {self.name!r} has {len(self._parts)} partitions, and the log in {folder} has "
+                f"the channel {self.name!r} has {counted(len(self._parts), 'partition')}, and the log in {folder} has "
                 f"{len(there)}; give partitions={len(there)}, or another path"
             )
         with ExitStack() as undo:

@@ -209,5 +209,4 @@ def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[P
                 tally.sent += count_items(method, payload)
                 unwound.then(to, method, [payload])
 
-    send = {"none": lambda _: None, "many": send_many}.get(result, send_one)
-    return send, leave
+    return {"none": lambda _: None, "many": send_many}.get(result, send_one), leave

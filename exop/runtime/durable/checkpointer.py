@@ -333,8 +333,7 @@ class Checkpointer:
         self._prepare_sinks(number)
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
         topology = self._topology(mesh := mesh or deployment.mesh)
-        take = partial(capture, deployment, topology, mesh.revision, self._owners, work)
-        return carry_out(take)
+        return carry_out(partial(capture, deployment, topology, mesh.revision, self._owners, work))
 
     def _flush(self) -> None:
         for component in self._deployment.components.values():

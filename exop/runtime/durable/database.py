@@ -307,8 +307,7 @@ def build(directory: Path) -> Generation:
         database.execute("PRAGMA page_size = 65536")  # halves the cost of writing states of megabytes
         # From the beginning: a process that is killed while a mode changes leaves what no reader can roll back.
         database.execute("PRAGMA journal_mode = WAL")
-        rows = f"INSERT INTO platform VALUES ({VERSION}, 0, '');"
-        database.executescript(f"BEGIN; {_TABLES} {rows}")
+        database.executescript(f"BEGIN; {_TABLES} INSERT INTO platform VALUES ({VERSION}, 0, '');")
         with closing(GenerationFile(directory)) as noted:
             generation = seal(database, noted)
         database.execute("COMMIT")

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from exop.errors import CheckpointError, ExopError, LastCheckpointFailed, NotCommitted
+from exop.errors import CheckpointError, ExopError, LastCheckpointFailed, NotCommitted, counted
 from exop.logs import logger
 from exop.runtime.deployment import Deployment
 
@@ -33,7 +33,7 @@ def last_checkpoint(application: str, taker: Checkpointer | None = None, *, remo
         facts = {
             "outcome": "is removed" if removed else "has finished",
             "problem": error.facts["problem"] if isinstance(error, CheckpointError) else str(error),
-            "unwritten": ", ".join(f"{count} items of {node}" for node, count in left.items()) or "its state",
+            "unwritten": ", ".join(f"{counted(held, 'item')} of {node}" for node, held in left.items()) or "its state",
             "cure": "only its sources can emit these items again" if removed else KEPT,
         }
         raise LastCheckpointFailed(application=application, **facts) from error

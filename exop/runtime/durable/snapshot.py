@@ -12,7 +12,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
-from exop.errors import CheckpointError, NotStorable, StoredStateError
+from exop.errors import CheckpointError, NotStorable, StoredStateError, counted
 from exop.model.items import Window
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH, read_toml
@@ -187,7 +187,7 @@ def unacknowledged(snapshot: Snapshot) -> Iterator[str]:
         if spec.get("kind") == "outbox" and (stored := snapshot.parts.get(("channel", name))) is not None:
             held = _read(stored)
             if count := sum(event[0] for event in held["events"]) + held.get("spilled", {}).get("events", 0):
-                yield f"{count} events of {name} that {spec['peer']} has not acknowledged"
+                yield f"{counted(count, 'event')} of {name} that {spec['peer']} has not acknowledged"
 
 
 def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:

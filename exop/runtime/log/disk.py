@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from exop.errors import MeshError, StateError
+from exop.errors import MeshError, StateError, counted
 from exop.logs import logger
 from exop.model.items import CONTROL, Punctuation
 from exop.model.values.encoding import encode
@@ -94,7 +94,7 @@ class DiskLog:
         """Return rows in the form in which the log stores them, or raise `NotStorable`, or `MeshError` if too large."""
         body = b"" if isinstance(payload, CONTROL) else encode(payload, levels=segments.LEVELS)
         if len(body) > segments.LARGEST:
-            size = f"{weight(payload)} rows and {len(body)} bytes"
+            size = f"{counted(weight(payload), 'row')} and {len(body)} bytes"
             raise MeshError(f"a batch of {size} is too large for a log; append it in parts")
         return body
 

@@ -243,8 +243,7 @@ class Segment:
     def create(cls, files: Files, folder: Path, begin: Position, time: float) -> Segment:
         """Create a segment atomically."""
         path = folder / f"{begin.offset:020d}{SUFFIX}"
-        opening = written(begin.offset, time, begin.marks, encode([FORMAT]), kind=OPENING)
-        replace_file(files, path, opening)
+        replace_file(files, path, written(begin.offset, time, begin.marks, encode([FORMAT]), kind=OPENING))
         return cls(files, path)
 
     @property

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
-from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError, WiringError
+from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError, WiringError, counted
 from exop.logs import logger
 from exop.model.items import CONTROL, DeadLetter, Punctuation
 from exop.model.slets.ports import OUT, PortSpec, node_at
@@ -378,13 +378,13 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         if runner is None or component.status not in (State.ACTIVE, State.SUSPENDED, State.FAILED):
             raise PlanError(
                 f"the stream of {deployment.name}.{node} has ended, so that no output can leave; export its "
-                f"{len(dead)} dead letters by `exop item export`, or run the application again"
+                f"{counted(len(dead), 'dead letter')} by `exop item export`, or run the application again"
             )
         letters = [one for one in dead if not isinstance(one.item, (NotStored, *CONTROL))]  # control items have passed
         if all(isinstance(one.item, NotStored) for one in dead):
             raise PlanError(
-                f"a restart has lost the items of all {len(dead)} dead letters of {deployment.name}.{node}, which "
-                f"could not be stored; list them by `exop item list`, and push the items again from their source"
+                f"a restart has lost the items of {counted(len(dead), 'dead letter')} of {deployment.name}.{node}, "
+                f"which could not be stored; list them by `exop item list`, and push the items again from their source"
             )
         work, pulled, ports = list[InFlight](), component.pulled.keys(), component.node.ports.keys()
         for letter in letters:
@@ -424,7 +424,8 @@ def failed_item(component: Component, dead_letter: int | None = None) -> FailedI
     if dead_letter is None:
         if kept is not None:
             return kept
-        what, cure = "kept item", f"it has {len(letters)} dead letters" if letters else "nothing of it has failed"
+        there = f"it has {counted(len(letters), 'dead letter')}"
+        what, cure = "kept item", there if letters else "nothing of it has failed"
     else:
         if 1 <= dead_letter <= len(letters):
             return letters[dead_letter - 1]

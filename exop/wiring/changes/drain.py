@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, product
 from typing import Any
 
-from exop.errors import PlanError, told
+from exop.errors import PlanError, counted, told
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.meshes.mesh import Mesh, Node
@@ -125,8 +125,8 @@ class Drain:
                 names = ", ".join(edge.name for edge in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
                 raise PlanError(
-                    f"the queue {queue.name!r} holds {queue.depth} items on their way to {names}, which would be lost "
-                    f"({why}); repair or resume that first, or let the queue run empty"
+                    f"the queue {queue.name!r} holds {counted(queue.depth, 'item')} on the way to {names}, which "
+                    f"would be lost ({why}); repair or resume that first, or let the queue run empty"
                 )
 
     def _let_empty(self, worker: Driver, queues: list[tuple[Buffered, list[Edge]]]) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, Final, NamedTuple
 
-from exop.errors import NotRebuildable, told
+from exop.errors import NotRebuildable, counted, told
 from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
@@ -115,7 +115,7 @@ def _since(node: Node, deployment: Deployment, log: str, paths: Iterable[list[Ho
             before = trace if isinstance(trace, str) else f"it began earlier than {node.name if log in trace else log}"
             raise _refused(node, f"the log {log!r} does not give all that {name} has processed: {before}", OTHERWISE)
         if dead := deployment.components[name].trouble.dead:
-            problem = f"{name} has set aside {len(dead)} items as dead letters, which the log would give it"
+            problem = f"{name} has set aside {counted(len(dead), 'dead letter')}, which the log would give it"
             cure = f"retry them first (exop item retry {deployment.name}.{name}), or {OTHERWISE}"
             raise _refused(node, problem, cure)
     return Position(*begun[log])

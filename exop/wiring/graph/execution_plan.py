@@ -282,8 +282,7 @@ class _Walk:
             channel = self._graph.channels[name]
             queue = name if channel.buffered else ids.input_queue(name)
             before: set[DriverKey] = {("queue", queue)}
-            queued = channel.buffered or queue in self._inserted
-            keys = before if queued else self._wiring.pushers(name)
+            keys = before if channel.buffered or queue in self._inserted else self._wiring.pushers(name)
             if _takes_one_driver(channel):
                 if self._are_several(keys) and all(kind == "queue" for kind, _ in keys):
                     self._workers.unite(one for _, one in keys)

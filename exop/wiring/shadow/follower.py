@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from exop.errors import ComponentFailed, PlanError
+from exop.errors import ComponentFailed, PlanError, counted
 from exop.model.items import Punctuation
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
@@ -126,7 +126,7 @@ class Follower(ThreadDriver):
 
     def too_slow(self) -> str:
         """Return the reason to stop following when PATIENCE is over."""
-        return f"too slow: it was {self.lag} items behind, and did not catch up within {self.patience:g} s"
+        return f"too slow: it was {counted(self.lag, 'item')} behind, and did not catch up within {self.patience:g} s"
 
     def limit(self, capacity: int) -> None:
         """Let this number of items wait from now on; beyond it the leader waits for a short time."""

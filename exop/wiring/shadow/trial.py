@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from exop.errors import ExopError, PlanError, ShadowFailed
+from exop.errors import ExopError, PlanError, ShadowFailed, counted
 from exop.model.items import Punctuation
 from exop.model.meshes.shadow import Shadow
 from exop.model.slets.memento import Memento
@@ -102,7 +102,7 @@ class Trial(Follower):
     def _wait_for_room(self) -> None:
         """Stop following at once if the state is still being made, or the slet is too slow: waiting does not help."""
         if self.lag >= self.capacity:
-            problem = f"it is {self.lag} items behind" if self.capacity == MOST else self._slow()
+            problem = f"it is {counted(self.lag, 'item')} behind" if self.capacity == MOST else self._slow()
             if problem is not None:
                 self.give_up(problem)
         super()._wait_for_room()
@@ -127,7 +127,7 @@ class Trial(Follower):
             return None
         came, asked = self.items, self.shadow.items
         if came < (asked or 1) or not (over or asked):
-            wanted = f"{came} of {asked} items" if asked else "not one item"
+            wanted = f"{came} of {counted(asked, 'item')}" if asked else "not one item"
             return f"within {self.shadow.limit:g} s came {wanted}; give it more time, or ask for fewer items"
         # An engine may put out everything when it is quiesced, at the end of its trial.
         return self._unproven() if self.in_step else None
@@ -185,7 +185,7 @@ class Trial(Follower):
                 f"the hand-over a longer pause (apply(pause=…), --pause)"
             )
         report = self.plain()
-        found = f" (after {report['items']} items in {report['seconds']:g} s)"
+        found = f" (after {counted(report['items'], 'item')} in {report['seconds']:g} s)"
         found += "".join(f"\n  {one}" for one in self.comparison.differences)
         return ShadowFailed(node=self.step.node, problem=problem, found=found, report=report)
 
@@ -289,7 +289,7 @@ class Trials:
         head = f"{self.plan.after.name} is being changed: a successor"
         if self.plan.shadow is None:
             return f"{head} catches up beside {', '.join(self.slow)}"
-        done = ", ".join(f"{trial.step.node}: {trial.items} items so far" for trial in self.trials)
+        done = ", ".join(f"{trial.step.node}: {counted(trial.items, 'item')} so far" for trial in self.trials)
         return f"{head} is on trial for {self.plan.shadow} ({done or 'it opens'})"
 
     def _open(self, step: Step) -> None:
@@ -330,7 +330,7 @@ class Trials:
         left = trial.lag
         while not self._reached(lambda: trial.lag <= 2 * NEAR, [trial], self.plan.patience):
             if trial.lag >= left:
-                raise trial.failed(f"it is {trial.lag} items behind, and comes no nearer")
+                raise trial.failed(f"it is {counted(trial.lag, 'item')} behind, and comes no nearer")
             left = trial.lag
 
     def _reached(self, ready: Callable[[], bool], trials: Iterable[Trial], seconds: float) -> bool:

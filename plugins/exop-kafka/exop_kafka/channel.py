@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
-from exop.errors import MeshError, StateError
+from exop.errors import MeshError, StateError, counted
 from exop.model.meshes.partitions import partition_of
 from exop.plugin import to_items
 from exop.runtime.channels.base import KeepingChannel
@@ -68,8 +68,8 @@ class KafkaChannel(KeepingChannel):
         if self._number is not None and there is not None and len(there) != self._number:
             self._writer.close(0)
             raise MeshError(
-                f"the channel {self.name!r} has {self._number} partitions, and the topic {self._topic!r} has "
-                f"{len(there)}; give partitions={len(there)}"
+                f"the channel {self.name!r} has {counted(self._number, 'partition')}, and the topic {self._topic!r} "
+                f"has {len(there)}; give partitions={len(there)}"
             )
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka import KafkaError as Failure
 
+from exop.errors import counted
 from exop.runtime.dataflow.batches import as_row
 
 from .errors import BrokersAway, RecordRefused
@@ -114,7 +115,7 @@ class Writer:
         if left:
             why = self.link.waiting or f"no acknowledgement within {patience:g} s"
             cure = "start the brokers; the records are kept until then"
-            raise self.link.error(BrokersAway, f"{left} records are not acknowledged: {why}", cure)
+            raise self.link.error(BrokersAway, f"{counted(left, 'record')} not acknowledged: {why}", cure)
         self._settled = given
 
     def close(self, patience: float) -> None:
@@ -163,7 +164,7 @@ class Writer:
 
     def _refusal(self) -> Exception:
         failure, one, _ = self._failed[0]
-        where = f"{len(self._failed)} records, the first of {len(one)} bytes with the key {one.key()!r:.60}"
+        where = f"{counted(len(self._failed), 'record')}, the first of {len(one)} bytes with the key {one.key()!r:.60}"
         return self.link.explained(failure, where)
 
     def _delivered(self, failure: Failure | None, message: Message, **more: Any) -> None:

@@ -66,6 +66,16 @@ def test_a_platform_is_linked_and_lists_its_peer(capsys):
     assert (peer["peer"], peer["address"], peer["state"]) == ("far", "inproc:far", "connected")
 
 
+def test_a_link_that_the_command_line_makes_again(tmp_path: Path):
+    """`disconnect` tells that the platform links itself at its next start all the same, and with which option."""
+    far, near = {"name": "far", "listen": "inproc:far"}, {"name": "near", "state": tmp_path}
+    for peers, more in (({"far": "inproc:far"}, ", if it is started without --peer far=inproc:far"), ({}, "")):
+        with Platform(**far), Platform(**near, peers=peers) as platform:
+            platform.connect_peer("inproc:far")
+            said = answer_of("disconnect", "far", "--on", "near")
+        assert said == f"near does not link itself with far any more at its next start{more}\n"
+
+
 @pytest.mark.usefixtures("near")
 def test_a_platform_of_another_name_is_not_linked(capsys):
     """The command fails with the name that the platform has."""
@@ -90,7 +100,8 @@ def test_the_connectors_of_a_peer_are_listed_with_credits_and_lag():
 def test_the_connectors_of_an_application_are_in_top_with_credit_and_lag():
     """Each host has a table of its nodes, and one of its connectors."""
     sections = facts("top", "--once", "--every", "0.05")["applications"]
-    assert [(one["application"], one["host"]) for one in sections] == [("spread", "far"), ("spread", "near")]
+    found = [(one["application"], one["host"], one["items"]) for one in sections]
+    assert found == [("spread", "far", 5), ("spread", "near", 5)], "the end of the stream is no item"
     (out, back) = sections[1]["connectors"]
     assert (out["channel"], out["peer"], out["lag"], out["credit"] > 0) == ("numbers.to.far", "far", 0, True)
     assert back["channel"] == "pass.from.far"

@@ -54,12 +54,15 @@ def test_slets_are_listed(counting):
     assert "`exop slets` lists all" in answer_of("slets", "no such thing")
 
 
-def test_slets_of_a_running_platform(counting, capsys):
-    """With `--on` the list is that of the platform, with the packages that it has loaded."""
+def test_slets_of_a_running_platform(counting):
+    """With `--on` the list is that of the platform, with the packages that it has loaded, and so is a description."""
     with Platform(name="there", control=True) as platform:
         platform.load(counting)
-        assert main(["slets", "counting", "--on", "there"]) == 0
-    assert "counting:half  (pi)  Halve;" in capsys.readouterr().out
+        assert "counting:half  (pi)  Halve;" in answer_of("slets", "counting", "--on", "there")
+        assert answer_of("describe", "stock:count_up", "--on", "there") == answer_of("describe", "stock:count_up")
+        assert answer_of("describe", "counting:half", "--on", "there").startswith("counting:half  (pi)\n  Halve;")
+        unknown = answer_of("describe", "counting:hlaf", "--on", "there", code=2)
+    assert "the platform 'there' has no slet 'counting:hlaf'; did you mean 'counting:half'?" in unknown
 
 
 def test_the_platform_of_a_state_directory(tmp_path):

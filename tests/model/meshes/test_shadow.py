@@ -11,8 +11,8 @@ from exop.model.meshes.shadow import WITHIN, Shadow
     [
         ("30s", None, 30.0, "30 s"),
         ("0.5s", None, 0.5, "0.5 s"),
-        ("1000items", 1000, None, f"1000 items, within {WITHIN:g} s"),
-        ("1item, 2s", 1, 2.0, "1 items, within 2 s"),
+        ("1000items", 1000, None, f"1,000 items, within {WITHIN:g} s"),
+        ("1item, 2s", 1, 2.0, "1 item, within 2 s"),
     ],
 )
 def test_as_text(text, items, seconds, shown):

@@ -224,7 +224,7 @@ def test_an_edit_is_taken() -> None:
         ({"orders": [{}]}, "orders[0]: Order lacks the field price"),
         ({"orders": [{"price": "1", "at": "yesterday"}]}, "orders[0].at is 'yesterday', not datetime"),
         ({"colour": "GREEN"}, "colour is 'GREEN', not "),
-        ({"both": [1]}, "both has 1 elements, not 2"),
+        ({"both": [1]}, "both has 1 element, not 2"),
         ({"days": {"2026-13-01": {}}}, "days: the key '2026-13-01' is '2026-13-01', not date"),
         ({"days": {"2026-01-01": {"right": "x"}}}, "days['2026-01-01']: Pair lacks the field left"),
         ({"window": {"$deque": [1]}}, "not the content of $deque"),

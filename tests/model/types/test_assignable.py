@@ -228,7 +228,7 @@ def test_a_field_that_items_lack(item, name, problem):
         (1.5, int | None, "x is 1.5 (float), not int | None"),
         ("c", Literal["a", "b"], "x is 'c' (str)"),
         ([1, "a"], list[int], "x[1] is 'a' (str), not int"),
-        ((1,), tuple[int, str], "x has 1 elements, not 2"),
+        ((1,), tuple[int, str], "x has 1 element, not 2"),
         ((1, 2), tuple[int, str], "x[1] is 2 (int), not str"),
         ({"k": [1, None]}, dict[str, list[int]], "x['k'][1] is None (NoneType), not int"),
         ({1: 1}, dict[str, int], "x: the key 1 is 1 (int), not str"),

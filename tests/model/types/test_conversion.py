@@ -170,7 +170,7 @@ BAD: list[tuple[Any, Any, str]] = [
     ("a,b", list[str], "expected a list, written [a, b], got 'a,b' (str)"),
     ("[1, ", list[int], "'[1, ' is no list or table in TOML"),
     ([1, "x"], list[int], "element 2: expected int, got 'x' (str)"),
-    ([1], tuple[int, int], "expected 2 values, got 1"),
+    ([1], tuple[int, int], "expected a length of 2, got 1"),
     (5, dict[str, int], "expected a table, written {name = value}, got 5 (int)"),
     ({"a": "x"}, dict[str, int], "'a': expected int, got 'x' (str)"),
     ({"lo": 1}, Rule, "Rule has no field 'lo'; did you mean 'low'?"),

@@ -243,6 +243,23 @@ def test_a_peer_sends_garbage(sent: bytes, reason: str) -> None:
         link.close()
 
 
+def test_a_peer_resets_the_connection() -> None:
+    """The reason is in words, without the number of the kernel."""
+    ours, theirs = socket.socketpair()
+    link = PeerLink("b", limits=QUICK)
+    link.start()
+    outbox = Outbox(link)
+    try:
+        link.accept(ours)
+        theirs.recv(1)  # the rest is not read, so the end is an error at the other side
+        theirs.close()
+        outbox.wait(lambda: outbox.reasons)
+        assert outbox.reasons[0].startswith("the connection was lost (")
+        assert "Errno" not in outbox.reasons[0]
+    finally:
+        link.close()
+
+
 @pytest.mark.parametrize("begun", [b"\0", part(DATA, 0, 10, 0, b"abc")[:-2]], ids=["half a header", "half a frame"])
 def test_a_peer_sends_half_a_frame(begun: bytes) -> None:
     """A frame that is not complete after 8 s ends the connection."""

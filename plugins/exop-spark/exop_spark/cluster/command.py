@@ -15,6 +15,7 @@ from cyclopts.validators import Number
 from exop.cli.options import Json
 from exop.cli.report import INTERRUPTED, MISTAKE, report_error, say
 from exop.cli.text import answer
+from exop.errors import counted
 
 from .standalone import DEFAULT_NAME, Cluster, Status, Worker
 
@@ -126,6 +127,6 @@ def _text(found: Status) -> str:
     lines = [f"master   {found.master}"]
     if found.connect:
         lines.append(f"connect  {found.connect}")
-    lines.append(f"workers  {found.workers}, with {found.cores} cores, {found.cores_used} in use")
+    lines.append(f"workers  {found.workers}, with {counted(found.cores, 'core')}, {found.cores_used} in use")
     lines += [f"lost     {role}" for role in found.lost]
     return "\n".join([*lines, f"logs     {found.directory}"])
