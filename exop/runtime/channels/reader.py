@@ -14,17 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
-from exop.errors import (
-    CallTimeout,
-    ChannelFull,
-    ConnectionLost,
-    ExopError,
-    MeshError,
-    PeerUnreachable,
-    PlanError,
-    PlatformBusy,
-    UnknownName,
-)
+from exop import errors
+from exop.errors import ExopError, MeshError, UnknownName
+from exop.model.meshes.conditional_updates import ITEM, ConditionNames, read_condition
 from exop.model.meshes.nodes import INBOX, OUTBOX, READER
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.values.classes import Declared
@@ -42,7 +34,7 @@ QUERY, PUSH = "query", "push"
 #: Seconds between two attempts to read from a peer that cannot be reached.
 PAUSE: Final = 0.1
 #: What a read meets while the peer is away, starts again and opens its fragment, or does not know whether to begin it.
-_AWAY: Final = (PeerUnreachable, PlatformBusy, PlanError, UnknownName)
+_AWAY: Final = (errors.PeerUnreachable, errors.PlatformBusy, errors.PlanError, UnknownName)
 
 
 @lru_cache(maxsize=64)
@@ -93,7 +85,7 @@ def answer(
         if method == PUSH:
             (items,) = given
             if isinstance(channel, Buffered) and channel.depth and channel.depth + len(items) > channel.capacity:
-                raise ChannelFull(channel=channel.name, capacity=channel.capacity)
+                raise errors.ChannelFull(channel=channel.name, capacity=channel.capacity)
             into().push_batch(items)
             return _written(None)
         return _written(_query(channel, *given) if method == QUERY else getattr(channel, method)(*given, **named))
@@ -105,8 +97,6 @@ def answer(
 
 def _query(channel: Channel, predicate: str, most: int | None = None) -> list[Any]:
     """Return the items of the content for which a condition holds, as in a conditional update."""
-    from exop.model.meshes.conditional_updates import ITEM, ConditionNames, read_condition
-
     names = ConditionNames(f"the channel {channel.name!r}", {ITEM: PortType()})
     holds = read_condition(predicate, names).test({})
     content = channel.replay(channel.start) if isinstance(channel, LogChannel) else channel.read("")
@@ -233,7 +223,7 @@ class Reader(DirectChannel):
         """
         # What changes the content is called once, by the slet: until then, a query that finds nothing.
         changes = (kind := self.kinds.get(self.reads)) is None or changes_content(kind, call[0])
-        if isinstance(problem, (CallTimeout, ConnectionLost)) and not changes:
+        if isinstance(problem, (errors.CallTimeout, errors.ConnectionLost)) and not changes:
             problem = type(problem)(**problem.facts | {"cure": "the call is repeated until it is answered"})
         self.filled, self._problem = False, str(problem)
         self.away = f"{self.channel!r} on {self.peer}: {problem}"
