@@ -15,8 +15,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ChannelSpec, ConditionalUpdate, Node
-from exop.model.values.classes import Declared
-from exop.model.values.encoding import decode, encode
 from exop.runtime.conditional_updates import KEPT, AppliedUpdate, updates_since
 
 Section: TypeAlias = Literal["nodes", "channels"]
@@ -54,7 +52,7 @@ def reported(mesh: Mesh, topology: str) -> bytes:
         topology: The whole mesh after the last plan.
     """
     come = _progress_in(mesh, _awaited(topology))
-    return encode([[*one] for one in come]) if come else b""
+    return _packed([[*one] for one in come]) if come else b""
 
 
 def learnt(mesh: Mesh, data: bytes) -> list[AppliedUpdate]:
@@ -63,7 +61,7 @@ def learnt(mesh: Mesh, data: bytes) -> list[AppliedUpdate]:
     Raises:
         StoredStateError: the bytes are none of `reported`.
     """
-    return taken(pending_in(mesh), decode(data, declared=Declared())) if data else []
+    return taken(pending_in(mesh), _unpacked(data)) if data else []
 
 
 def taken(pending: Iterable[AppliedUpdate], come: Iterable[Progress]) -> list[AppliedUpdate]:
@@ -121,7 +119,7 @@ class UpdatedMesh:
 
 def encoded(updates: Iterable[AppliedUpdate]) -> bytes:
     """Encode updates."""
-    return encode(
+    return _packed(
         [
             [one.section, one.name, one.dropped, one.update.when, dict(one.update.settings), one.update.close_windows]
             for one in updates
@@ -133,5 +131,19 @@ def decoded(data: bytes) -> list[AppliedUpdate]:
     """Decode updates; raises `StoredStateError` if the bytes are none."""
     return [
         AppliedUpdate(section, name, ConditionalUpdate(*update), dropped)
-        for section, name, dropped, *update in decode(data, declared=Declared())
+        for section, name, dropped, *update in _unpacked(data)
     ]
+
+
+def _packed(rows: list[list[Any]]) -> bytes:
+    # Imported lazily: only applications that span hosts need the encoding.
+    from exop.model.values.encoding import encode
+
+    return encode(rows)
+
+
+def _unpacked(data: bytes) -> Any:
+    from exop.model.values.classes import Declared
+    from exop.model.values.encoding import decode
+
+    return decode(data, declared=Declared())
