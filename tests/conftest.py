@@ -24,6 +24,8 @@ LONGEST = (
     "tests/remoting/test_peer_attacks",
     "tests/hosts/",
     "plugins/exop-kafka",
+    "plugins/exop-duckdb",
+    "tests/typing/",
 )
 #: This one kills its own Spark.
 KILLS = "tests/recovery/test_spark_kills"

@@ -79,9 +79,10 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT / "exop").as_posix()
 
 
-def tree_of(path: Path) -> ast.Module:
-    """A module, parsed."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """All modules, parsed."""
+    return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
 
 
 def test_a_floor_imports_downwards_only():
@@ -94,26 +95,26 @@ def test_a_floor_imports_downwards_only():
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_outside_libraries_stay_where_they_belong():
+def test_outside_libraries_stay_where_they_belong(trees):
     """Each one is imported in one place, so that it can be exchanged there."""
     astray = []
-    for path in MODULES:
-        for library in imported(tree_of(path)):
+    for name, tree in trees.items():
+        for library in imported(tree):
             places = CONFINED.get(library)
-            if places is not None and not name_of(path).startswith(places):
-                astray.append(f"{name_of(path)} imports {library}")
+            if places is not None and not name.startswith(places):
+                astray.append(f"{name} imports {library}")
     assert not astray, "\n".join(astray)
 
 
-def test_types_are_read_in_one_place():
+def test_types_are_read_in_one_place(trees):
     """Only the descriptions of types, and the reader of signatures, look into annotations: all else derives."""
     walkers = {"get_origin", "get_args", "get_type_hints"}
     readers = ("model/types/", "model/slets/signature.py")
     astray = [
-        name_of(path)
-        for path in MODULES
-        if name_of(path).startswith("model/") and not name_of(path).startswith(readers)
-        if walkers & {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree_of(path))}
+        name
+        for name, tree in trees.items()
+        if name.startswith("model/") and not name.startswith(readers)
+        if walkers & {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
     ]
     assert not astray
 
@@ -133,21 +134,21 @@ def test_no_module_is_too_long():
     assert {name for name, lines in lengths.items() if lines > LONGEST_MODULE} == set()
 
 
-def test_no_function_is_too_long():
+def test_no_function_is_too_long(trees):
     """Phases are functions: nobody has to read a page of one."""
     long = []
-    for path in MODULES:
-        for node in ast.walk(tree_of(path)):
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 lines = (node.end_lineno or 0) - node.lineno - len((ast.get_docstring(node) or "").splitlines())
                 if lines > LONGEST_FUNCTION:
-                    long.append(f"{name_of(path)}: {node.name} has {lines} lines")
+                    long.append(f"{name}: {node.name} has {lines} lines")
     assert not long, "\n".join(long)
 
 
-def test_every_public_name_has_a_docstring():
+def test_every_public_name_has_a_docstring(trees):
     """Modules, classes, functions and methods say what they are, all of them."""
-    silent = [f"{name_of(path)}: {name}" for path in MODULES for name in undocumented(tree_of(path))]
+    silent = [f"{module}: {name}" for module, tree in trees.items() for name in undocumented(tree)]
     assert not silent, "\n".join(silent)
 
 

@@ -13,7 +13,7 @@ from exop.model.meshes.mesh import ChannelSpec, Mesh
 from exop.model.slets.slet import spec_of
 from exop.runtime.catalog import known_slets
 from tests.change.offered import offered
-from tests.change.tools import Books, Position, Sum, changed, count_to, finish, plain, suspended, writing
+from tests.change.tools import PACE, Books, Position, Sum, changed, count_to, finish, plain, suspended, writing
 from tests.rig import eventually
 
 LAST = 3000
@@ -281,6 +281,7 @@ class Paced:
                     position.number += 1
                     yield position.number
                 else:
+                    PACE.wait(0.001)
                     yield None
 
         return paced

@@ -91,16 +91,23 @@ def count_to(position: Position, *, to: int = 1000, step: int = 1) -> Iterator[i
         yield position.number * step
 
 
+#: Never set: a pause that ends no earlier.
+PACE = threading.Event()
+#: So many items come at once: more than a queue holds.
+BURST = 1500
+
+
 @slet
 def endless(position: Position) -> Iterator[int]:
-    """Emit 1, 2, 3, …, until it is told to end."""
+    """Emit 1, 2, 3, …, until it is told to end: in bursts that fill queues, as fast as all behind it can, and pauses.
+
+    Without pauses it would take the processor, all the time, from the changes and from the tests beside it.
+    """
     while True:
         position.number += 1
         yield position.number
-
-
-#: Never set: a pause that ends no earlier.
-PACE = threading.Event()
+        if position.number % BURST == 0:
+            PACE.wait(0.02)
 
 
 @slet

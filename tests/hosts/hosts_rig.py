@@ -16,6 +16,7 @@ from exop.hooks import Plugins
 from exop.hosts.protocol import exchange
 from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
+from tests.change.tools import endless
 from tests.rig import PATIENCE, eventually
 
 #: While it is not set, `hangs` does not return.
@@ -161,6 +162,7 @@ class Offered:
             opened,
             keeps,
             count_up,
+            endless,
         ]
 
 
@@ -197,7 +199,7 @@ def counting(check_on: str = "b", also: Sequence[str] = (), every: float | None 
     app = Application("app")
     if every is not None:
         app.durable(every=every)
-    source = app.add("numbers", count_up, start=1)
+    source = app.add("numbers", endless)
     app.on(check_on).add("check", check, item=source)
     for host in also:
         app.on(host).add(f"check-{host}", check, item=source)

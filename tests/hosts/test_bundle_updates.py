@@ -14,6 +14,7 @@ from exop import Application
 from exop.cli.commands.state import examine, state_check
 from exop.errors import BundleError, BundleInUse, PlanError, StateError, WiringError
 from exop.stock.slets import count_up
+from tests.change.tools import endless
 from tests.hosts.hosts_rig import PlanTime
 from tests.hosts.updating import CHECK, NODES, OPENS, RECORDS, SHUT, Hosts, line, marks
 from tests.rig import eventually
@@ -89,7 +90,7 @@ def test_an_update_warns_of_a_sink_on_another_host(tmp_path: Path, monkeypatch: 
     with ExitStack() as stack:
         there = Hosts(tmp_path, stack, monkeypatch, slets=RECORDS)
         app = Application("app", plugins=there.a.plugins)
-        items = app.add("make", "marks@1.0.0:make", item=app.add("numbers", count_up, start=1))
+        items = app.add("make", "marks@1.0.0:make", item=app.add("numbers", endless))
         app.on("b").add("far", "stock:write_sqlite", item=items, path=tmp_path / "far")
         app.on("b").add("log", "stock:write_sqlite", item=app.add("others", count_up), path=tmp_path / "log")
         there.a.apply(app.build())
@@ -182,7 +183,7 @@ def test_applications_on_several_hosts_are_updated_one_after_the_other(there: Ho
     assert there.agrees() == TWO
     assert {node.slet.plugin for name in ("other", "third") for node in there.a.mesh(name).nodes.values()} == {
         "marks@2.0.0",
-        "stock",
+        "test",
     }
 
 

@@ -8,7 +8,7 @@ from exop import Application
 from exop.cli.status_text import problem_lines
 from exop.errors import ComponentFailed, LifecycleError, PeerUnreachable, UnknownName
 from exop.report import totals_of, whole
-from exop.stock.slets import count_up
+from tests.change.tools import endless
 from tests.hosts.hosts_rig import SEEN, Last, check, collect, hosts, keyless, numbers
 from tests.rig import PATIENCE, eventually
 
@@ -51,7 +51,7 @@ def test_what_a_channel_on_another_host_refuses(policy):
     with hosts("a", "b") as (a, _):
         app = Application("app")
         kept = app.on("b").channel("kept", "table", key="n")
-        app.add("keyless", keyless, item=app.add("numbers", count_up, start=1), out=kept, on_error=policy)
+        app.add("keyless", keyless, item=app.add("numbers", endless), out=kept, on_error=policy)
         a.apply(app.build())
         cure = "exop resume" if policy == "suspend" else "exop item list"
         eventually(lambda: f"`{cure} app.kept.from.a`" in "".join(problem_lines(a.status("app"))), "it is told")

@@ -22,8 +22,7 @@ from exop.hosts.home import Home
 from exop.hosts.protocol.messages import Remove, Report
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.slet import spec_of
-from exop.stock.slets import count_up
-from tests.change.tools import in_thread
+from tests.change.tools import endless, in_thread
 from tests.hosts.hosts_rig import (
     GATES,
     SEEN,
@@ -272,7 +271,7 @@ def test_an_update_at_a_point_in_the_stream_remains():
     """Settings that have taken effect on another host are not reverted by later changes of that host."""
     with hosts("a", "b") as (a, b):
         app = Application("app")
-        scaled = app.on("b").add("scale", scale, item=app.add("numbers", count_up, start=1))
+        scaled = app.on("b").add("scale", scale, item=app.add("numbers", endless))
         app.add("collect", collect, item=scaled)
         a.apply(app.build().configure("scale", when="item == 100", by=-1))
         eventually(lambda: SEEN.get("all") and SEEN["all"][-1] < 0, "the settings")

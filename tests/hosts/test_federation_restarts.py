@@ -224,7 +224,7 @@ def test_a_member_dies_while_it_is_adopted(three: Hosts, monkeypatch: pytest.Mon
     monkeypatch.setattr("exop.hosts.federation.ADOPTING", 1.0)
     app = Application("app")
     app.durable(every=0.1)
-    app.on("c").add("check", check, item=app.on("b").add("numbers", count_up, start=1))
+    app.on("c").add("check", check, item=app.on("b").add("numbers", endless))
     three.all["a"].remove("app")
     three.all["a"].apply(app.build())
     goes_on(three.all["c"])

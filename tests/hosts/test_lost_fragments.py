@@ -16,7 +16,7 @@ from exop.errors import PlanError
 from exop.hosts import home
 from exop.hosts.protocol.messages import Finish
 from exop.model.meshes.mesh import Mesh
-from exop.stock.slets import count_up
+from tests.change.tools import endless
 from tests.hosts.hosts_rig import HANG, at_rest, check, check_too, hangs, numbers, platform, total
 from tests.hosts.hosts_rig import hosts as linked
 from tests.rig import PATIENCE, eventually
@@ -25,7 +25,7 @@ from tests.rig import PATIENCE, eventually
 def there_and_back() -> Mesh:
     """Numbers of the home, checked on b, and again at home."""
     app = Application("app")
-    app.add("back", check, item=app.on("b").add("check", check, item=app.add("numbers", count_up, start=1)))
+    app.add("back", check, item=app.on("b").add("check", check, item=app.add("numbers", endless)))
     return app.build()
 
 

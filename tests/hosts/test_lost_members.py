@@ -14,7 +14,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.remoting.peers.data_frames import FLUSHER, HEADER
 from exop.remoting.transport.codec import encode_message
 from exop.remoting.transport.handshake import PROTOCOL, Declined
-from exop.stock.slets import count_up
+from tests.change.tools import endless
 from tests.hosts import hosts_rig
 from tests.hosts.faulty_network import BACK, OUT, Cable, cabled
 from tests.hosts.hosts_rig import check, goes_on, total
@@ -24,7 +24,7 @@ from tests.rig import PATIENCE, eventually
 def chain() -> Mesh:
     """Numbers on a, checked on b, and again on c."""
     app = Application("app")
-    checked = app.on("b").add("check", check, item=app.add("numbers", count_up, start=1))
+    checked = app.on("b").add("check", check, item=app.add("numbers", endless))
     app.on("c").add("last", check, item=checked)
     return app.build()
 

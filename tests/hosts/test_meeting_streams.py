@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from exop import Application, EndOfStream, Punctuation, slet
-from tests.change.tools import Position, suspended
+from tests.change.tools import PACE, Position, suspended
 from tests.hosts.moving import APP, hosts, named
 from tests.rig import eventually
 
@@ -19,6 +19,7 @@ def given(name: str, items: list[Any]) -> Any:
     def source(position: Position) -> Iterator[int | Punctuation | None]:
         while True:
             if position.number == len(items):
+                PACE.wait(0.001)
                 yield None
             elif isinstance(items[position.number], EndOfStream):
                 return

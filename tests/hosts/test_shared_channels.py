@@ -6,7 +6,7 @@ import pytest
 
 from exop import Application
 from exop.hosts.moves.handing import Handing
-from exop.stock.slets import count_up
+from tests.change.tools import endless
 from tests.hosts.hosts_rig import at_rest, check, goes_on, hosts
 
 
@@ -25,7 +25,7 @@ def test_no_driver_runs_while_events_are_handed_over(monkeypatch: pytest.MonkeyP
     with hosts("b", "c", "a") as (b, c, a):
         app = Application("app")
         numbers = app.channel("numbers", "queue")
-        app.add("count", count_up, start=1, out=numbers)
+        app.add("count", endless, out=numbers)
         for host, name in ((b, "check"), (c, "check-c"), (a, "check-a")):
             app.on(host.name).add(name, check, item=numbers)
         a.apply(a.apply(app.build()).move(node, to=target))

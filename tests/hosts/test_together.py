@@ -26,8 +26,8 @@ from exop.hosts.protocol import together
 from exop.hosts.protocol.together import change_together
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.durable.store import Store
-from exop.stock.slets import count_up
 from exop.wiring.changes.change import Change, Phase
+from tests.change.tools import endless
 from tests.rig import PATIENCE, eventually
 
 
@@ -79,7 +79,7 @@ class Offered:
     @hookimpl
     def register_slets(self) -> list[Any]:
         """All of them."""
-        return [check, check_too, other, count_up]
+        return [check, check_too, other, endless]
 
 
 def stored(state: Path) -> Platform:
@@ -93,7 +93,7 @@ def run(platform: Platform, *names: str) -> list[Any]:
     """Start applications that count for ever."""
     for name in names:
         app = Application(name)
-        app.add("check", check, item=app.add("numbers", count_up, start=1))
+        app.add("check", check, item=app.add("numbers", endless))
         platform.apply(app.build())
     return [platform.deployment(name) for name in names]
 
@@ -408,7 +408,7 @@ def test_a_slet_that_changes_its_own_application_is_refused():
 
     with Platform() as platform:
         app = Application("app")
-        app.add("meddle", meddle, item=app.add("numbers", count_up, start=1))
+        app.add("meddle", meddle, item=app.add("numbers", endless))
         platform.apply(app.build())
         running.set()
         eventually(lambda: len(refused) == 2)

@@ -12,8 +12,8 @@ from exop.errors import ExopError, StateError
 from exop.hosts import supply
 from exop.hosts.supply import Supply
 from exop.model.meshes.mesh import Mesh
-from exop.stock.slets import count_up
 from tests.bundle.folders import write
+from tests.change.tools import endless
 from tests.hosts.hosts_rig import Death, Network, PlanTime, await_no_host, platform
 from tests.rig import PATIENCE, eventually
 
@@ -119,7 +119,7 @@ def line(name: str, home: Platform, *, records: bool = False, **places: str) -> 
     """
     app = Application(name, plugins=home.plugins)
     app.durable(every=0.2)
-    before = app.add("numbers", count_up, start=1)
+    before = app.add("numbers", endless)
     if records:
         before = app.add("make", "marks@1.0.0:make", item=before)
     for node in NODES:

@@ -1,6 +1,7 @@
 """A durable application with pending lines, to be killed: `python -m tests.recovery.pending_app FOLDER`."""
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ LAST = 20_000
 POINTS = tuple(range(997, LAST, 997))
 #: The edits of what has pending lines, that change no setting; each with the number at which the source waits for it.
 EDITS = {"replace": 2_500, "rewire": 4_500, "suspend": 6_500}
+#: Never set: a pause that ends no earlier.
+PACE = threading.Event()
 #: Where the source waits now.
 WAITS: list[int] = []
 
@@ -33,6 +36,7 @@ def numbers(position: Position) -> Iterator[int | None]:
     """Emit 1, 2, 3, …"""
     while position.number < LAST:
         while position.number in WAITS:
+            PACE.wait(0.001)
             yield None
         position.number += 1
         yield position.number

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from exop import __version__, connect
 from exop.cli.commands.looking import ps
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch, RemotingError
 from exop.remoting import ControlClient, ControlServer, Limits, find_platforms
-from exop.remoting.transport import endpoints, rundir
+from exop.remoting.transport import endpoints
 from exop.remoting.transport.codec import encode_message
 from exop.remoting.transport.frames import BoundedChannel
 from exop.remoting.transport.handshake import PROTOCOL, Declined, Welcome
@@ -229,7 +228,7 @@ def test_find_silent_platform(
     fake(b"")
     run_directory.mkdir(mode=0o700)
     (run_directory / "4711.sock").symlink_to(tmp_path / "fake.sock")
-    monkeypatch.setattr(rundir, "find_platforms", partial(find_platforms, timeout=0.1))
+    monkeypatch.setattr(find_platforms, "__defaults__", (0.1,))  # for all that have imported it
     with pytest.raises(PeerUnreachable) as named:
         connect("b")
     assert ps() == 0

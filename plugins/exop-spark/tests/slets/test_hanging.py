@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,6 +53,7 @@ def seconds(position: Position) -> Iterator[Rows | Punctuation | None]:
             yield pa.RecordBatch.from_pydict({"time": [position.time], "value": [position.time]}, ROWS)
             yield Punctuation(position.time)
         else:
+            threading.Event().wait(0.002)
             yield None
 
 
