@@ -196,7 +196,7 @@ class Group:
             self.platform.apply(mesh)
         except PlanError as refused:
             self.trace.append(f"refused: {refused}")
-            if not any(part in str(refused) for part in ("an item waits in front of", "on their way to")):
+            if not any(part in str(refused) for part in ("an item waits in front of", "on the way to")):
                 raise
         else:
             self.trace.append("made")

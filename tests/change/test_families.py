@@ -129,7 +129,7 @@ def test_any_members(seed):
                 platform.apply(mesh.suspend("gather") if not stopped and chance.random() < 0.3 else mesh)
             except PlanError as error:
                 members = were
-                if not re.search("is on its way to gather|on their way to gather", str(error)):
+                if not re.search("is on its way to gather|on the way to gather", str(error)):
                     raise
             if stopped:
                 platform.apply(platform.mesh("dealing").resume("gather"))
