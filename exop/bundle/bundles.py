@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ from exop.bundle.installed import Bundle, BundleContext, Installed
 from exop.bundle.manifest import MANIFEST, Manifest, best, missing_requirements, wired_to
 from exop.bundle.modules import load_code, unload
 from exop.bundle.store import OFFERED, Archive, BundleStore, checked_archive, read_archive, remembered, stored_bundles
-from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing, UnknownName
+from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing, StateError, UnknownName
 from exop.hosts.protocol.together import change_together
 from exop.logs import logger
 from exop.model.meshes.checks import sinks_that_refuse
@@ -53,7 +53,9 @@ class Bundles:
         self._known = Installed()
         self._again: dict[str, tuple[str, ...]] = {}  # those that were started when the platform was closed
         whole, self.broken = stored_bundles(self._store.folder)
-        offered = remembered(self._store.folder, OFFERED)
+        offered: Mapping[str, tuple[str, ...]] = {}
+        with suppress(StateError):  # the manifests have names, too, until the next start of a bundle
+            offered = remembered(self._store.folder, OFFERED)
         for folder, archive in whole.items():
             self._known[archive.manifest.key] = Bundle(archive, folder, offers=offered.get(folder.name, ()))
 

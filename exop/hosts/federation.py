@@ -27,9 +27,9 @@ from exop.errors import (
     StillOpening,
     UnknownName,
 )
-from exop.hosts.fragment import Fragments, Known, in_doubt, overruled
+from exop.hosts.fragment import Fragments, Known, Survivor, in_doubt, overruled
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
-from exop.hosts.home import Home, Spanning, Survivor, adoption, no_status
+from exop.hosts.home import Home, Spanning, adoption, no_status
 from exop.hosts.protocol import messages
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.participant import Participant
@@ -180,8 +180,7 @@ class Federation:
             return self._local.plan(mesh)
         if (found := self._home.spanning(mesh.name)) is not None and found.finished:
             raise finished(mesh.name)
-        log = found if found is not None else self._local.get(mesh.name).update_log
-        return self._home.planned(*caught_up(mesh, mesh.revision, log))
+        return self._home.planned(*caught_up(mesh, mesh.revision, self._home.log(mesh.name)))
 
     def apply(
         self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
@@ -274,7 +273,7 @@ class Federation:
         channels = self._local.get(application).mesh.channels.values()
         found = {one.settings["key"]: one.settings["epoch"] for one in channels if "epoch" in one.settings}
         epoch = self.exchange.of(application).member.epochs[application]
-        return Survivor(known.home, known.whole, epoch, found, known.overruled, self.here.updates(application))
+        return Survivor(known.home, known.whole, epoch, found, known.overruled, self.here.updates(application, known))
 
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
@@ -369,6 +368,7 @@ class Federation:
         with self._news:
             found.mesh, found.connectors, found.hosts = target.mesh, target.connectors, target.hosts
             found.changing, found.kept = target.changing, target.kept
+            found.updates.clear()  # a mesh from before the plan is outdated in any case
             found.finished, found.pauses = False, {}
             found.reports = {host: one for host, one in found.reports.items() if one.plan == found.hosts.get(host)}
 
@@ -438,6 +438,7 @@ class Federation:
 
     def _lead_no_more(self, application: str, found: Spanning) -> None:
         found.hosts, found.reports, found.mesh = {}, {}, Mesh(application)
+        found.updates.clear()
         self._keep(application, found)
 
     def _keep(self, application: str, found: Spanning) -> None:
@@ -480,7 +481,7 @@ class Federation:
         """Report the fragments of this platform to their homes, and repeat removals."""
         now = time.monotonic()
         for application, known in list(self.here.known.items()):
-            updates = self.here.updates(application)
+            updates = self.here.updates(application, known)
             report = replace(self.here.report(application, known), overruled=known.overruled, updates=updates)
             sent, at = self._sent.get(application, (None, 0.0))
             if report != sent or now - at >= REPEAT:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exop.errors import ComponentFailed, PlanError
 from exop.hosts.moves.transfer import Transfer
-from exop.hosts.protocol.messages import JournalEntry, Prepared, Report
-from exop.hosts.updates import decoded, encoded, reported
+from exop.hosts.protocol.messages import JournalEntry, Pending, Prepared, Progress, Report
+from exop.hosts.updates import progress
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
 from exop.runtime.catalog import Catalog
-from exop.runtime.conditional_updates import AppliedUpdate
 from exop.wiring import Applications
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Work:
         mesh: The fragment after the change, with its marks; its revision is of no meaning.
         whole: The whole mesh after the change as a topology file, with its revision.
         transfer: What moves between this fragment and others.
-        pending: The pending updates of the whole mesh before the change, as the home knows it.
+        pending: The pending updates of the whole mesh before the change, as the home knows them.
         former: The home that another host replaces by this change; empty for any other change.
         begins: Whether the host may be without a fragment before the change.
         shadow, keep: The trial before it, and the time for which predecessors are kept, as for `Plan.apply`.
@@ -44,7 +43,7 @@ class Work:
         bounds: Bounds,
         whole: tuple[str, int],
         transfer: Transfer,
-        pending: Sequence[AppliedUpdate] = (),
+        pending: Sequence[Pending] = (),
         former: str = "",
         begins: bool = True,
         shadow: Shadow | None = None,
@@ -62,9 +61,8 @@ class Work:
         from exop.remoting.api.wire_types import Topology, as_proof
 
         topology, proof = Topology.sent(self.mesh, bytes), as_proof(self.shadow, self.keep)
-        pending = encoded(self.pending)
-        parts = (topology, self.bounds, self.whole, self.transfer, pending, self.former, self.begins, proof, self.back)
-        return msgspec.msgpack.encode(parts)
+        parts = (topology, self.bounds, self.whole, self.transfer, self.pending, self.former, self.begins)
+        return msgspec.msgpack.encode((*parts, proof, self.back))
 
     @classmethod
     def decoded(cls, data: bytes, here: Fragments) -> Work:
@@ -72,11 +70,10 @@ class Work:
         from exop.remoting.api.wire_types import Proof, Topology
         from exop.remoting.transport.codec import decoder
 
-        form = tuple[Topology, Bounds, tuple[str, int], Transfer, bytes, str, bool, Proof | None, str]
+        form = tuple[Topology, Bounds, tuple[str, int], Transfer, list[Pending], str, bool, Proof | None, str]
         topology, bounds, whole, transfer, pending, former, begins, proof, back = decoder(form).decode(data)
         shadow, keep = (proof.shadow(proof.divert), proof.keep) if proof is not None else (None, None)
-        mesh, updates = topology.read(here), decoded(pending)
-        return cls(mesh, bounds, whole, transfer, updates, former, begins, shadow, keep, back)
+        return cls(topology.read(here), bounds, whole, transfer, pending, former, begins, shadow, keep, back)
 
 
 def lost_fragment(application: str, host: str) -> str:
@@ -151,6 +148,26 @@ class Known:
         return dict(vars(self))
 
 
+@dataclass(frozen=True)
+class Survivor:
+    """The knowledge of a host about an application of which it runs a fragment.
+
+    Attributes:
+        whole: The whole mesh after the last plan as a topology file, with its revision.
+        epoch: The epoch of the application.
+        connectors: The epochs of the connectors of the fragment, by key.
+        overruled: Whether the fragment does not fit, as in `Known`.
+        updates: How far its conditional updates have come, as in `Report`.
+    """
+
+    home: str
+    whole: tuple[str, int]
+    epoch: int
+    connectors: Mapping[str, int]
+    overruled: bool = False
+    updates: tuple[Progress, ...] = ()
+
+
 @dataclass
 class Fragments:
     """The fragments of the platform *name*, by application.
@@ -217,11 +234,10 @@ class Fragments:
                 return known.plan if written else ""
         return known.plan
 
-    def updates(self, application: str) -> bytes:
-        """Return how far the conditional updates that were pending after the last plan have come here, encoded."""
-        if (deployment := self.running.deployed.get(application)) is None:
-            return b""
-        return reported(deployment.update_log.stored, self.known[application].whole[0])
+    def updates(self, application: str, known: Known) -> tuple[Progress, ...]:
+        """Return how far the conditional updates that were pending after the last plan have come here."""
+        deployment = self.running.deployed.get(application)
+        return tuple(progress(deployment.update_log, known.whole[0])) if deployment is not None else ()
 
     def report(self, application: str, known: Known) -> Report:
         """Return the state of a fragment."""

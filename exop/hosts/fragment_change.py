@@ -14,7 +14,7 @@ from exop.hosts.fragment import Fragments, Known, Work, led_elsewhere, lost_frag
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.hosts.protocol.participant import Participant
-from exop.hosts.updates import taken_in, with_updates
+from exop.hosts.updates import dropped, without_gone
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import hand_over
 from exop.runtime.deployment import Deployment
@@ -157,7 +157,9 @@ class FragmentChange(Participant):
             plan, back = running.changes.shadows.rollback_plan(work.back, deployed.mesh, running.plan)
         else:
             now = deployed.mesh  # updates that take effect from here on become a part of the plan
-            mesh = with_updates(work.mesh, taken_in(now, work.pending))
+            mesh = work.mesh
+            for pending in work.pending if known is None or not known.overruled else ():
+                mesh = without_gone(mesh, pending, dropped(deployed.update_log, now, pending))
             plan = running.plan(_fitting(known, now, mesh).at(now.revision))
         timeout, pause, stall = work.bounds
         plan = plan.bounded(timeout, pause, stall=stall)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from exop.errors import ExopError, PeerUnreachable, PlanError, RemotingError, StateError, UnknownName
-from exop.hosts.fragment import Fragments, Work, adopted, led_elsewhere, lost_fragment, overruled
+from exop.hosts.fragment import Fragments, Survivor, Work, adopted, led_elsewhere, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Fragment, Refuse, Report
 from exop.hosts.supply import Archives, Supply, notes_of
-from exop.hosts.updates import UpdatedMesh, learnt, pending_in, with_updates
+from exop.hosts.updates import UpdatedMesh, learnt, planned
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
@@ -28,7 +28,7 @@ from exop.runtime.channels.outbox import Outbox
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.interrupts import GLANCE, check_interrupt, held
 from exop.status import application_status
-from exop.wiring.changes.conditional_updates import renewed
+from exop.wiring.changes.conditional_updates import Updates, renewed
 from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
 from exop.wiring.shadow.shadows import no_standby
@@ -97,26 +97,6 @@ class Spanning(UpdatedMesh):
         return min(states, key=lambda state: {"running": 1, "finished": 2}.get(state, 0))
 
 
-@dataclass(frozen=True)
-class Survivor:
-    """The knowledge of a host about an application of which it runs a fragment.
-
-    Attributes:
-        whole: The whole mesh after the last plan as a topology file, with its revision.
-        epoch: The epoch of the application.
-        connectors: The epochs of the connectors of the fragment, by key.
-        overruled: Whether the fragment does not fit, as in `Known`.
-        updates: How far its conditional updates have come, as in `Report`.
-    """
-
-    home: str
-    whole: tuple[str, int]
-    epoch: int
-    connectors: Mapping[str, int]
-    overruled: bool = False
-    updates: bytes = b""
-
-
 class Home:
     """Leads the changes of the applications whose home is this platform.
 
@@ -148,6 +128,11 @@ class Home:
         if found is not None and found.hosts and not found.mesh.nodes:
             self._applications.get(application)  # raises it
         return found if found is not None and found.hosts else None
+
+    def log(self, application: str) -> Updates:
+        """Return the conditional updates of an application that have taken effect; raises `UnknownName`."""
+        found = self.homes.get(application)
+        return found if found is not None and found.hosts else self._applications.get(application).update_log
 
     def host_of(self, application: str, node: str) -> str:
         """Return the host of a node, or of a relay, of an application of which this is the home; else this one."""
@@ -218,7 +203,8 @@ class Home:
         with held(found.turn), self._applications.history.recorded(name, verb, new=True, steps=plan.summary):
             if found.finished and plan.before.nodes:  # since the change was planned
                 raise finished(name)
-            plan = renewed(plan, found) if found.hosts and not found.finished else plan
+            if (found.hosts or plan.before.nodes) and not found.finished:
+                plan = renewed(plan, self.log(name))
             return plan.before if plan.before.nodes and not plan else self._make(found, plan)
 
     def learn(self, found: Spanning, report: Report, keep: Callable[[], None]) -> None:
@@ -365,11 +351,16 @@ class Home:
         known |= dict.fromkeys(moves.renewed, plan.after.revision + 1)
         new = fragments(plan.after, self.name, known, kinds)
         hosts = differing(old, new)
+        if before is not None and not found.hosts and self.name in new:  # what runs here becomes a fragment
+            hosts = [*dict.fromkeys([self.name, *hosts])]
         self._reach(hosts)
         if before is None:  # a plan shows it
             for note in warnings_of(moves.after):
                 logger("exop.hosts").warning(note, application=name)
-        after = without_marks(plan.after).at(plan.before.revision + 1)
+        pending = [*planned(plan.before, plan.after)]
+        # Of an application that begins to span hosts, updates may take effect until the commit, each with a revision.
+        more = 0 if found.hosts else sum(len(positions) for *_, positions in pending)
+        after = without_marks(plan.after).at(plan.before.revision + 1 + more)
         changing = dict.fromkeys(hosts, number)
         left = {host: one for host, one in (found.hosts | changing).items() if host in new}
         kept = {one.node: one.before for one in plan.succeeded if one.before is not None and plan.keep is not None}
@@ -378,7 +369,6 @@ class Home:
         over = found.finished and before is None
         target = Spanning(after, known, left, changing=changing, finished=over, kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
-        pending = pending_in(plan.before)
         runs = found.hosts.keys() or {self.name} if before is not None else set()
         parts: dict[str, Fragment] = {}
         for host in hosts:
@@ -469,8 +459,9 @@ def adoption(
     kinds = here.catalog.kinds
     topology, revision = max((one.whole for one in survivors.values()), key=lambda whole: whole[1])
     before = Mesh.from_toml(topology, here.catalog.slets).at(revision)
-    for one in survivors.values():
-        before = with_updates(before, learnt(before, one.updates))
+    revision += sum(len(one.pending) for part in (before.nodes, before.channels) for one in part.values())
+    for update in (update for one in survivors.values() for update in learnt(before, one.updates)):
+        before = update.to_mesh(before)
     old = Placement(before, former, kinds)
     if missing := {*old.hosts} - survivors.keys() - {former}:
         raise PlanError(
@@ -489,11 +480,8 @@ def adoption(
     target = Spanning(after.at(revision + 1), connectors, dict.fromkeys(parts, number))
     target.changing = dict.fromkeys({**parts, **survivors}, number)
     whole = after.to_toml(), revision + 1
-    empty = Mesh(before.name, durable=before.durable)
+    empty, bounds, pending = Mesh(before.name, durable=before.durable), (None, PAUSE, False), [*planned(before, after)]
     return target, {
-        host: Fragment(
-            Work(parts.get(host, empty), (None, PAUSE, False), whole, Transfer(), pending_in(before), former),
-            (before.name,),
-        )
+        host: Fragment(Work(parts.get(host, empty), bounds, whole, Transfer(), pending, former), (before.name,))
         for host in target.changing
     }

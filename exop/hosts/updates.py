@@ -1,99 +1,111 @@
 """Conditional updates of applications that span hosts: they take effect where the node or channel runs.
 
-A host reports how far its nodes and channels have come, and the home makes that a part of the whole mesh. Whatever the
-home does not know yet when it makes a change is found out at the host, and goes along with what moves.
+A host reports how many of the updates of its nodes and channels are left, and the home makes that a part of the whole
+mesh. Whatever the home does not know yet when it makes a change is found out at the host, and goes along with what
+moves. Only numbers travel: each platform has the updates of its meshes, with values of its own types.
 """
 
 from __future__ import annotations
 
+import threading
 import tomllib
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
+from exop.errors import PlanError
+from exop.hosts.protocol.messages import Pending, Progress, Section
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.nodes import ChannelSpec, ConditionalUpdate, Node
-from exop.runtime.conditional_updates import KEPT, AppliedUpdate, updates_since
-
-Section: TypeAlias = Literal["nodes", "channels"]
-#: How far a node or channel has come: section, name, the number of updates left, and the settings that were set.
-Progress: TypeAlias = tuple[Section, str, int, dict[str, Any]]
+from exop.model.meshes.nodes import Node
+from exop.runtime.conditional_updates import KEPT, AppliedUpdate, UpdateLog, updates_since
 
 _SECTIONS: Final[tuple[Section, ...]] = ("nodes", "channels")
 
 
-def pending_in(mesh: Mesh) -> list[AppliedUpdate]:
-    """Return the pending updates of a mesh, those of a node or channel in their order."""
-    places = ((section, one) for section in _SECTIONS for one in getattr(mesh, section).values())
-    return [AppliedUpdate(section, place.name, update) for section, place in places for update in place.pending]
-
-
 @lru_cache
-def _awaited(topology: str) -> list[tuple[Section, str]]:
-    """Return the nodes and channels with pending updates in a topology file."""
+def _awaited(topology: str) -> list[tuple[Section, str, int]]:
+    """Return the nodes and channels with pending updates in a topology file, each with their number."""
     document: dict[str, Any] = tomllib.loads(topology) if "pending" in topology else {}
     places = ((section, name, one) for section in _SECTIONS for name, one in document.get(section, {}).items())
-    return [(section, name) for section, name, one in places if "pending" in one]
+    return [(section, name, len(one["pending"])) for section, name, one in places if "pending" in one]
 
 
-def progress(section: Section, place: Node | ChannelSpec) -> Progress:
-    """Return how far a node or channel has come."""
-    settings = place.set_settings() if isinstance(place, Node) else dict(place.settings)
-    return section, place.name, len(place.pending), settings
+def progress(log: UpdateLog, topology: str) -> Iterator[Progress]:
+    """Yield how far the updates have come that a topology file, the whole mesh after the last plan, has pending.
 
-
-def reported(mesh: Mesh, topology: str) -> bytes:
-    """Encode how far those in a mesh have come that have pending updates in a topology file; empty if there are none.
-
-    Args:
-        mesh: That of a fragment.
-        topology: The whole mesh after the last plan.
+    Those that a restart of the host would take back are left.
     """
-    come = _progress_in(mesh, _awaited(topology))
-    return _packed([[*one] for one in come]) if come else b""
+    now, stored = log.deployment.mesh, log.stored
+    for section, name, number in _awaited(topology):
+        if (there := getattr(stored, section).get(name)) is not None:
+            gone, left = dropped(log, now, (section, name, [None] * number)), len(there.pending)
+            yield section, name, left, gone[: max(0, number - left)]
 
 
-def learnt(mesh: Mesh, data: bytes) -> list[AppliedUpdate]:
-    """Return the updates of a whole mesh that have taken effect according to `reported` bytes.
+def dropped(log: UpdateLog, mesh: Mesh, pending: Pending) -> list[bool]:
+    """Return, for each of the *pending* updates of a node or channel that is gone in a mesh, if an error prevented it.
 
-    Raises:
-        StoredStateError: the bytes are none of `reported`.
+    That is not known, and taken for `False`, of those before the last start of the platform.
     """
-    return taken(pending_in(mesh), _unpacked(data)) if data else []
+    section, name, positions = pending
+    if (place := getattr(mesh, section).get(name)) is None or (number := len(positions) - len(place.pending)) <= 0:
+        return []
+    since = [one for one in [*log.applied] if (one.section, one.name) == (section, name)]
+    return _last(number, [one.dropped for one in since if one.revision <= mesh.revision])
 
 
-def taken(pending: Iterable[AppliedUpdate], come: Iterable[Progress]) -> list[AppliedUpdate]:
-    """Return those of the *pending* updates, as the home knows them, that have taken effect or were dropped since."""
+def _last(number: int, flags: Sequence[bool]) -> list[bool]:
+    return [*[False] * number, *flags][-number:]
+
+
+def learnt(mesh: Mesh, come: Iterable[Progress]) -> list[AppliedUpdate]:
+    """Return the pending updates of a whole mesh that are gone, according to the `progress` of a host."""
     found: list[AppliedUpdate] = []
-    for section, name, left, settings in come:
-        updates = [one for one in pending if (one.section, one.name) == (section, name)]
-        gone, later = list[AppliedUpdate](), set[str]()
-        for one in reversed(updates[: max(0, len(updates) - left)]):
-            new = {key: value for key, value in one.update.settings.items() if key not in later}
-            dropped = any(key not in settings or settings[key] != value for key, value in new.items())
-            gone.append(AppliedUpdate(section, name, one.update, dropped))
-            later |= set() if dropped else new.keys()
-        found += reversed(gone)
+    for section, name, left, flags in come:
+        place = getattr(mesh, section).get(name)
+        if place is not None and (number := len(place.pending) - left) > 0:
+            gone = zip(place.pending, _last(number, flags), strict=False)
+            found += [AppliedUpdate(section, name, update, flag) for update, flag in gone]
     return found
 
 
-def taken_in(mesh: Mesh, pending: Collection[AppliedUpdate]) -> list[AppliedUpdate]:
-    """Return those of the *pending* updates that have taken effect, or were dropped, in the mesh of a fragment."""
-    return taken(pending, _progress_in(mesh, dict.fromkeys((one.section, one.name) for one in pending)))
+def planned(before: Mesh, after: Mesh) -> Iterator[Pending]:
+    """Yield where the pending updates of a whole mesh are in the one that follows it.
+
+    An update is at -1 if the edit cancels it, and at `None` if it does not fit the successor of the slet.
+    """
+    for section in _SECTIONS:
+        for name, place in getattr(before, section).items():
+            if not place.pending or (now := getattr(after, section).get(name)) is None:
+                continue
+            cancelled = None if isinstance(place, Node) and place.slet != now.slet else -1
+            positions, end = list[int | None](), len(now.pending)
+            for update in reversed(place.pending):
+                at = max((one for one in range(end) if now.pending[one] == update), default=cancelled)
+                positions.insert(0, at)
+                end = end if at == cancelled else at or 0
+            yield section, name, positions
 
 
-def _progress_in(mesh: Mesh, names: Iterable[tuple[Section, str]]) -> list[Progress]:
-    found = ((section, getattr(mesh, section).get(name)) for section, name in names)
-    return [progress(section, place) for section, place in found if place is not None]
+def without_gone(mesh: Mesh, pending: Pending, gone: Sequence[bool]) -> Mesh:
+    """Return a planned mesh after the first *pending* updates of a node or channel have taken effect, or were dropped.
 
-
-def with_updates(mesh: Mesh, updates: Iterable[AppliedUpdate]) -> Mesh:
-    """Return a mesh in which these updates, if it has them pending, have taken effect."""
-    for one in updates:
-        if (place := one.place(mesh)) is not None and one.update in place.pending:
-            mesh = one.to_mesh(mesh)
+    Raises:
+        PlanError: the plan cancels one that has taken effect, which its home did not know.
+    """
+    section, name, positions = pending
+    if (place := getattr(mesh, section).get(name)) is None:  # it is on another host then
+        return mesh
+    for position, flag in zip(positions, gone, strict=False):
+        if position == -1 and not flag:
+            raise PlanError(
+                f"settings of {name} that the change cancels have taken effect meanwhile, and its home does not know "
+                f"it yet; repeat the change in a moment, in a durable application after the next checkpoint"
+            )
+        if position is not None and position >= 0:
+            mesh = AppliedUpdate(section, name, place.pending[position], flag).to_mesh(mesh)
     return mesh
 
 
@@ -103,47 +115,18 @@ class UpdatedMesh:
 
     mesh: Mesh
     updates: deque[AppliedUpdate] = field(default_factory=lambda: deque(maxlen=KEPT), kw_only=True)
+    _turn: threading.Lock = field(default_factory=threading.Lock, kw_only=True, repr=False)
 
-    def learn(self, data: bytes) -> list[AppliedUpdate]:
+    def learn(self, come: Iterable[Progress]) -> list[AppliedUpdate]:
         """Make the updates that have taken effect at a host a part of the mesh; return those that are new."""
-        found = learnt(self.mesh, data)
-        for one in found:
-            self.updates.append(replace(one, revision=self.mesh.revision + 1))
-            self.mesh = one.to_mesh(self.mesh).at(self.mesh.revision + 1)
+        with self._turn:
+            found = learnt(self.mesh, come)
+            for one in found:
+                self.updates.append(replace(one, revision=self.mesh.revision + 1))
+                self.mesh = one.to_mesh(self.mesh).at(self.mesh.revision + 1)
         return found
 
     def since(self, revision: int) -> tuple[Mesh, list[AppliedUpdate] | None]:
         """Return the mesh, and the updates since a revision; `None` if there were other changes."""
-        return self.mesh, updates_since(revision, self.mesh, self.updates)
-
-
-def encoded(updates: Iterable[AppliedUpdate]) -> bytes:
-    """Encode updates."""
-    return _packed(
-        [
-            [one.section, one.name, one.dropped, one.update.when, dict(one.update.settings), one.update.close_windows]
-            for one in updates
-        ]
-    )
-
-
-def decoded(data: bytes) -> list[AppliedUpdate]:
-    """Decode updates; raises `StoredStateError` if the bytes are none."""
-    return [
-        AppliedUpdate(section, name, ConditionalUpdate(*update), dropped)
-        for section, name, dropped, *update in _unpacked(data)
-    ]
-
-
-def _packed(rows: list[list[Any]]) -> bytes:
-    # Imported lazily: only applications that span hosts need the encoding.
-    from exop.model.values.encoding import encode
-
-    return encode(rows)
-
-
-def _unpacked(data: bytes) -> Any:
-    from exop.model.values.classes import Declared
-    from exop.model.values.encoding import decode
-
-    return decode(data, declared=Declared())
+        with self._turn:
+            return self.mesh, updates_since(revision, self.mesh, self.updates)

@@ -109,8 +109,6 @@ class UpdateLog:
             deployment.mesh = after
             if after.durable is None:
                 self.stored = after
-            elif one.dropped and one.update in one.place(self.stored).pending:
-                self.stored = one.to_mesh(self.stored)
         outcome = "could not take effect" if one.dropped else "took effect"
         self.report(f"a conditional update {outcome}", place=name, update=text)
 

@@ -20,6 +20,7 @@ from exop import DeadLetter, InputPort, Memento, OutputPorts, Platform, Slet, in
 from exop.errors import ExopError, LifecycleError, PlanError
 from exop.model.filter import where
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.reached import reached
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.supervision import failure_policy as failure
@@ -434,8 +435,17 @@ class Changes:
             mesh = mesh.add(passer, ChannelSpec(to, "log", {"keep": "all"}))
         else:
             to = self.chance.choice([other for other in mesh.channels if self.passes(mesh, other)] or [channel])
+            to = channel if self.follows(mesh, to, channel) else to  # what waits on the way there has come already
         self.trace[-1] += f" {name}: {channel} by {to}"
         return mesh.rewire(name, item=to).rewire(self.reckoned[name], item=to)
+
+    def follows(self, mesh: Mesh, channel: str, before: str) -> bool:
+        """Whether items come to a channel from another one, past other slets."""
+
+        def sources(name: str) -> set[str]:
+            return {came for node, _ in mesh.producers(name) for came in node.inputs().values()}
+
+        return channel != before and before in reached(sources(channel), sources)
 
     def rebuild(self, mesh: Mesh, node: str) -> Mesh:
         """Replace such a slet by one with another state, which is made from a log."""

@@ -293,7 +293,8 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
         for ports in shares.values():
             inside = {f"{node}.{port}" for node, port in ports}
             queues = [deployment.channels[name], inserted.get(ids.input_queue(name))]
-            queues += [inserted.get(f"{name} -> {place}") for place in inside]
+            # Also what has come from a channel to which the port was connected before.
+            queues += [one for way, one in inserted.items() if way.rpartition(" -> ")[2] in inside]
             for node, port in ports:
                 pulled = deployment.components[node].pulled.get(port)
                 queues += pulled.earlier if pulled is not None else []

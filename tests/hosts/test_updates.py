@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exop import Application, slet
+from exop import Application, Slet, input_port, slet
+from exop.errors import PlanError, StaleMesh, UnknownName
 from exop.hosts.fragment import Fragments
 from exop.hosts.home import Spanning
-from exop.hosts.updates import decoded, encoded, pending_in, taken
+from exop.hosts.updates import learnt, planned, without_gone
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.nodes import ConditionalUpdate
-from exop.runtime.conditional_updates import AppliedUpdate
-from tests.change.tools import PACE, Position, Sum, Tap
+from tests.change.tools import PACE, Position, Sum, Tap, count_to, plain
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import eventually
 
@@ -27,6 +28,36 @@ def signed(x: int, so_far: Sum, *, by: int = 1) -> int:
     """Multiply."""
     so_far.total += x * by
     return x * by
+
+
+class Mode(enum.Enum):
+    """A setting that is no plain value."""
+
+    PLAIN = 1
+    OTHER = 2
+
+
+@slet
+def typed(x: int, *, by: int = 1, mode: Mode = Mode.PLAIN, at: Path = Path("here")) -> int:
+    """Multiply."""
+    return x * by
+
+
+class Refuses(Slet, name="refuses"):
+    """Multiplies, and refuses some settings."""
+
+    by: int = 1
+    of: int = 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "of" and value == 9:
+            raise ValueError("not 9")
+        super().__setattr__(name, value)
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Multiply."""
+        return x * self.by
 
 
 class Patient(Tap):
@@ -68,9 +99,15 @@ def let(there: Hosts, tap: Tap, upto: int) -> None:
     assert there.seen == [x if x < 50 else -x for x in range(1, upto + 1)]
 
 
+def pending(there: Hosts) -> list[Any]:
+    """What is pending, as far as the home knows."""
+    mesh = there.home.mesh(APP)
+    return [one for place in (*mesh.nodes.values(), *mesh.channels.values()) for one in place.pending]
+
+
 def known(there: Hosts) -> Mesh:
     """Wait until the home knows what has taken effect."""
-    eventually(lambda: not pending_in(there.home.mesh(APP)), "the home knows it")
+    eventually(lambda: not pending(there), "the home knows it")
     return there.home.mesh(APP)
 
 
@@ -92,7 +129,7 @@ def test_the_home_gets_to_know_what_has_taken_effect(tap: Tap):
 def test_what_moves_keeps_what_has_taken_effect(tap: Tap, told: bool, monkeypatch: pytest.MonkeyPatch):
     """Also if the home does not know of it when the move is planned, and at the next host."""
     if not told:
-        monkeypatch.setattr(Fragments, "updates", lambda *_: b"")
+        monkeypatch.setattr(Fragments, "updates", lambda *_: ())
     with hosts("h1", "h2", "h3", slets=(signed, source := tap.source())) as there:
         begin(there, source)
         there.move("h1", "b")
@@ -109,7 +146,7 @@ def test_what_moves_keeps_what_has_taken_effect(tap: Tap, told: bool, monkeypatc
 def test_windows_that_move_keep_the_size_that_has_taken_effect(tap: Tap, told: bool, monkeypatch: pytest.MonkeyPatch):
     """The channel has it where it goes."""
     if not told:
-        monkeypatch.setattr(Fragments, "updates", lambda *_: b"")
+        monkeypatch.setattr(Fragments, "updates", lambda *_: ())
     with hosts("h1", "h2", slets=(source := tap.source(),)) as there:
         app = Application(APP)
         windows = app.channel("windows", "window", count=10, host="h2")
@@ -141,7 +178,7 @@ def test_a_platform_that_is_started_again_takes_nothing_back(tap: Tap, name: str
         there.home = there.platforms["h1"]
         there.connect()
         eventually(lambda: there.home.status(APP)["state"] == "running")
-        assert not pending_in(there.home.mesh(APP))
+        assert not pending(there)
         there.move("h2", "sink")
         let(there, tap, 90)
         there.move("h1", "b")
@@ -162,23 +199,118 @@ def test_another_home_knows_what_has_taken_effect(tap: Tap, told: bool, monkeypa
         there.home.close()
         there.home = there.platforms["h2"]
         there.home.adopt(APP)
-        assert not pending_in(there.home.mesh(APP))
+        assert not pending(there)
         assert there.home.mesh(APP).node("b").settings["by"] == -1
         there.move("h3", "b")
         let(there, tap, 120)
 
 
-def test_what_was_dropped_is_told_from_what_took_effect():
-    """By the settings, unless a later update has set them, too; the bytes have all of it."""
-    sizes = [{"by": 2}, {"by": 3, "of": 4}, {"by": 2}, {"by": 5}]
-    pending = [AppliedUpdate("nodes", "b", ConditionalUpdate("x > 1", one)) for one in sizes]
-    assert decoded(encoded(pending)) == pending
+def test_settings_of_any_type_stay_as_they_are(tap: Tap):
+    """Only numbers travel: neither an enum nor a path, whose folder the host knows, is taken for another value."""
+    with hosts("h1", "h2", "h3", slets=(typed, source := tap.source())) as there:
+        line = there.line(source, typed).move("b", to="h2")
+        there.home.apply(line.configure("b", when="x == 50", by=-1, mode=Mode.OTHER, at=Path("there")))
+        let(there, tap, 60)
+        assert known(there).node("b").settings["mode"] is Mode.OTHER
+        there.move("h3", "b")
+        let(there, tap, 120)
 
-    def outcome(left: int, **settings: int) -> list[bool]:
-        return [one.dropped for one in taken(pending, [("nodes", "b", left, settings)])]
 
-    assert outcome(4, by=1) == outcome(5, by=1) == []
-    assert outcome(3, by=2) == [False]
-    assert outcome(3, by=1) == outcome(3) == [True]
-    assert outcome(1, by=2, of=4) == [False] * 3
-    assert outcome(1, by=2, of=0) == [False, True, False]
+def test_what_a_slet_refuses_is_told_from_what_took_effect(tap: Tap, tmp_path: Path):
+    """Also before the checkpoint that has it."""
+    with hosts("h1", "h2", "h3", slets=(Refuses, source := tap.source()), state=tmp_path) as there:
+        line = there.line(source, Refuses, durable=3600.0).move("b", to="h2").configure("b", when="x == 50", by=-1)
+        there.home.apply(line.configure("b", when="x == 55", of=9).configure("b", when="x == 1000", by=1))
+        let(there, tap, 60)
+        there.home.checkpoint(APP)
+        eventually(lambda: len(pending(there)) == 1)
+        assert there.home.mesh(APP).node("b").settings == {"by": -1, "of": 0}
+        there.move("h3", "b")
+        let(there, tap, 120)
+
+
+def test_a_cancel_that_comes_too_late_is_refused(tap: Tap, tmp_path: Path):
+    """Until the home knows what has taken effect; then the edit begins there."""
+    with hosts("h1", "h2", slets=(signed, source := tap.source()), state=tmp_path) as there:
+        begin(there, source, every=3600.0)
+        let(there, tap, 60)
+        for edit in (there.home.mesh(APP).configure("b"), there.home.mesh(APP).configure("b").move("b", to="h1")):
+            with pytest.raises(PlanError, match="settings of b that the change cancels have taken effect meanwhile"):
+                there.home.apply(edit)
+        let(there, tap, 80)
+        there.home.checkpoint(APP)
+        there.home.apply(known(there).configure("b"))
+        let(there, tap, 120)
+
+
+def test_what_begins_to_span_hosts_elsewhere_is_a_fragment_here(tap: Tap):
+    """The home knows of the updates, and the application ends with all of its parts."""
+    with hosts("h1", "h2", slets=(signed, count_to, source := tap.source())) as there:
+        alone = there.home.apply(there.line(source, signed).configure("b", when="x == 50", by=-1))
+        app = Application(APP)
+        numbers = app.on("h2").add("other", count_to, to=5)
+        app.on("h2").add("too", there.sink_too, x=numbers)
+        more = app.build()
+        there.home.apply(alone.edited(dict(more.nodes), dict(more.channels)))
+        let(there, tap, 60)
+        assert known(there).node("b").settings["by"] == -1
+        eventually(lambda: there.seen_too == [1, 2, 3, 4, 5])
+        let(there, tap, 70)
+        assert there.home.status(APP)["state"] == "running"
+        assert there.home.remove(APP)
+        assert there.home.applications() == []
+
+
+def test_a_plan_to_span_hosts_that_is_outdated_is_refused(tap: Tap):
+    """Another change came first, or the application is gone; an update that took effect becomes a part of it."""
+    with hosts("h1", "h2", slets=(signed, source := tap.source())) as there:
+        alone = there.home.apply(there.line(source, signed).configure("b", when="x == 50", by=-1))
+        plan, other = (there.home.plan(alone.move(node, to="h2")) for node in ("sink", "b"))
+        let(there, tap, 60)
+        plan.apply()
+        let(there, tap, 80)
+        with pytest.raises(StaleMesh):
+            other.apply()
+        there.home.remove(APP)
+        with pytest.raises(UnknownName):
+            other.apply()
+
+
+def test_the_next_application_of_a_name_begins_anew(tap: Tap):
+    """It can be changed, although updates of the former one are known."""
+    with hosts("h1", "h2", slets=(signed, source := tap.source())) as there:
+        begin(there, source)
+        let(there, tap, 60)
+        known(there)
+        there.home.remove(APP)
+        made = begin(there, source)
+        assert there.home.apply(made.suspend("b")).revision == made.revision + 1
+
+
+def test_a_part_that_does_not_fit_gets_the_updates_of_the_home(tap: Tap):
+    """It lacks them, and has not processed them."""
+    with hosts("h1", "h2", slets=(signed, source := tap.source())) as there:
+        there.home.apply(there.line(source, signed).move("b", to="h2"))
+        home = there.home._hosts.homes[APP]  # as if it had committed a plan that an operator on h2 has aborted
+        home.mesh = home.mesh.configure("b", when="x == 50", by=-1).at(home.mesh.revision + 1)
+        home.hosts["h2"] = "other@h1"
+        there.platforms["h2"]._hosts.here.known[APP].overruled = True
+        eventually(lambda: there.home.status(APP)["hosts"]["h2"]["state"] == "fragment lost")
+        assert there.home.accept_loss(APP) == ["h2"]
+        let(there, tap, 60)
+
+
+def test_positions_in_the_planned_mesh():
+    """Of equal updates, too: those that are gone are the first; a successor does without those that it lacks."""
+    app = Application(APP)
+    app.add("b", signed, x=app.add("a", count_to))
+    before = app.build()
+    for by in (2, 3, 2):
+        before = before.configure("b", when="x > 1", by=by)
+    after = before.edited({"b": replace(before.node("b"), pending=before.node("b").pending[1:])})
+    assert [*planned(before, after)] == [("nodes", "b", [-1, 0, 1])]
+    assert [*planned(before, before.replace("b", plain))] == [("nodes", "b", [None] * 3)]
+    gone = without_gone(before, ("nodes", "b", [0, 1, 2]), [False, True]).node("b")
+    assert (gone.settings["by"], [one.settings["by"] for one in gone.pending]) == (2, [2])
+    assert [one.dropped for one in learnt(before, [("nodes", "b", 1, [True])])] == [False, True]
+    assert learnt(before, [("nodes", "b", 4, []), ("nodes", "c", 0, [])]) == []

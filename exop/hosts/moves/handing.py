@@ -11,7 +11,8 @@ from typing import Any
 from exop.errors import PlanError
 from exop.hosts.moves.ahead import Ahead, free
 from exop.hosts.moves.transfer import Rest, Transfer
-from exop.hosts.updates import decoded, encoded, taken_in, with_updates
+from exop.hosts.protocol.messages import Pending
+from exop.hosts.updates import dropped, without_gone
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.nodes import Node
 from exop.model.slets.memento import Memento
@@ -29,7 +30,6 @@ from exop.runtime.channels.partitioned import shared_out
 from exop.runtime.channels.partitioned_log import PartitionedLogChannel
 from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.channels.wire import Event, Frame
-from exop.runtime.conditional_updates import AppliedUpdate
 from exop.runtime.dataflow.entry import InFlight, Method, placeholder, unpacked
 from exop.runtime.lifecycle import Event as Happened
 from exop.runtime.lifecycle import State
@@ -48,7 +48,7 @@ class Handing:
 
     Attributes:
         host: The name of this platform.
-        pending: The pending updates of the whole mesh before the change, as the home knows it.
+        pending: The pending updates of the whole mesh before the change, as the home knows them.
         behind: The nodes that move, and whose followers at their new hosts have the state already.
     """
 
@@ -56,7 +56,7 @@ class Handing:
     change: Change
     transfer: Transfer
     ahead: Ahead
-    pending: Collection[AppliedUpdate] = ()
+    pending: Collection[Pending] = ()
     behind: Collection[str] = ()
     _queued: dict[str, Queued] = field(default_factory=dict)
     _halves: dict[str, list[Any]] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class Handing:
         """
         change, transfer = self.change, self.transfer
         for source in {*transfer.arriving.values(), *transfer.restored.values()}:
-            self._update(decoded(handed[source]["updates"]))
+            self._update({(section, name): gone for section, name, gone in handed[source]["updates"]})
         for node, source in transfer.arriving.items():
             late, memento, held = (self.ahead.receive(source, part) for part in handed[source]["nodes"][node])
             self.ahead.add(node, self._kind(node), late)
@@ -162,18 +162,19 @@ class Handing:
             made.take_part(on=change.plan.after.durable is not None)
             self._waiting += waiting
 
-    def _update(self, updates: Iterable[AppliedUpdate]) -> None:
-        """Give what comes here the settings that took effect where it was; a follower has them already."""
+    def _update(self, gone: Mapping[tuple[str, str], list[bool]]) -> None:
+        """Give what comes here the settings that took effect where it was; *gone* as returned by `dropped`."""
         change, coming = self.change, {"nodes": self.transfer.arriving, "channels": self.transfer.restored}
-        for one in updates:
-            if one.name not in coming[one.section] or one.name in self.behind:
+        for pending in self.pending:
+            section, name, _ = pending
+            if not gone.get((section, name)) or name not in coming[section]:
                 continue
-            after = with_updates(change.plan.after, [one])
-            change.plan, place = replace(change.plan, after=after), one.place(after)
+            after = without_gone(change.plan.after, pending, gone[section, name])
+            change.plan, place = replace(change.plan, after=after), getattr(after, section)[name]
             if isinstance(place, Node):
-                change.successors.made[one.name].configure(place)
+                change.successors.made[name].configure(place)
             else:
-                channel = change.successors.channels[one.name]
+                channel = change.successors.channels[name]
                 channel.reconfigure(channel_settings(type(channel), place), close=False)
                 channel.asked = place
 
@@ -185,10 +186,13 @@ class Handing:
             PlanError: events of a connector are lost, so that its rest is not known.
         """
         change, transfer = self.change, self.transfer
-        leaving = {"nodes": transfer.departing, "channels": transfer.contents}
-        leave = [one for one in self.pending if one.name in leaving[one.section]]
+        leaving, deployment = {"nodes": transfer.departing, "channels": transfer.contents}, change.deployment
         found: dict[str, Any] = {"nodes": {}, "contents": {}, "sent": {}, "received": {}}
-        found["updates"] = encoded(taken_in(change.deployment.mesh, leave))
+        found["updates"] = [
+            (one[0], one[1], dropped(deployment.update_log, deployment.mesh, one))
+            for one in self.pending
+            if one[1] in leaving[one[0]]
+        ]
         for node, target in transfer.departing.items():
             memento, held = departed(change.deployment, change.old[node], self._queued[node], change.timeout)
             memento = None if node in self.behind else memento

@@ -13,6 +13,12 @@ from typing import Any, Literal, TypeAlias, dataclass_transform
 #: The steps of a participant, in the order of the protocol; `restore` re-establishes a cut after a restart.
 ParticipantStep: TypeAlias = Literal["prepare", "hold", "cut", "commit", "abort", "restore"]
 
+Section: TypeAlias = Literal["nodes", "channels"]
+#: Of a node or channel: how many conditional updates are left, and which of those that are gone were dropped.
+Progress: TypeAlias = tuple[Section, str, int, list[bool]]
+#: The pending conditional updates of a node or channel: where each is after a plan.
+Pending: TypeAlias = tuple[Section, str, list[int | None]]
+
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Value:
@@ -97,7 +103,7 @@ class Report(Value):
         finished: The host knows that all fragments have ended.
         paused: The seconds for which that plan has paused the drivers there.
         overruled: An operator had decided otherwise there than the home: the fragment does not fit the whole mesh.
-        updates: How far the conditional updates have come that were pending after that plan, as encoded by `reported`.
+        updates: How far the conditional updates have come that were pending after that plan.
     """
 
     sender: str
@@ -108,7 +114,7 @@ class Report(Value):
     finished: bool = False
     paused: float = 0.0
     overruled: bool = False
-    updates: bytes = b""
+    updates: tuple[Progress, ...] = ()
 
 
 class Finish(Value):
