@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +186,14 @@ def hosts(*names: str, state: Path | None = None) -> Iterator[list[Platform]]:
             one = stack.enter_context(platform(name, **given))
             for other in found:
                 one.remoting.connect(f"inproc:{other.name}")
+                eventually(partial(linked, other, name), "the side that was dialled knows the link")
             found.append(one)
         yield found
+
+
+def linked(platform: Platform, peer: str) -> bool:
+    """Whether a platform is connected with a peer."""
+    return (link := platform.remoting.peers.get(peer)) is not None and link.connected
 
 
 def total(platform: Platform, node: str = "check") -> Any:
