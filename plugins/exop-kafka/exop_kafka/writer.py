@@ -122,7 +122,7 @@ class Writer:
         """Wait for acknowledgements for the last time, and report the records that have none."""
         self._producer.flush(AWAY if self.link.waiting else patience)
         if self.unacknowledged:
-            _log.error("%s: %d records were not acknowledged", self.link.topic, self.unacknowledged)
+            _log.error("%s: %s not acknowledged", self.link.topic, counted(self.unacknowledged, "record"))
         self._producer.purge()
         self._producer.flush(AWAY)
 
