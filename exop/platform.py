@@ -189,6 +189,7 @@ class Platform(Management[Plan]):
         if self._server is not None:
             self._server.stop()
             self._server = None
+        self._hosts.tick()  # also stores how far conditional updates have come
         self._hosts.exchange.close()
         if self._remoting is not None:
             self._remoting.close()  # kept until the next start: who still sends a message finds closed links

@@ -368,7 +368,7 @@ class Federation:
         with self._news:
             found.mesh, found.connectors, found.hosts = target.mesh, target.connectors, target.hosts
             found.changing, found.kept = target.changing, target.kept
-            found.updates.clear()  # a mesh from before the plan is outdated in any case
+            found.forget()
             found.finished, found.pauses = False, {}
             found.reports = {host: one for host, one in found.reports.items() if one.plan == found.hosts.get(host)}
 
@@ -438,7 +438,7 @@ class Federation:
 
     def _lead_no_more(self, application: str, found: Spanning) -> None:
         found.hosts, found.reports, found.mesh = {}, {}, Mesh(application)
-        found.updates.clear()
+        found.forget()
         self._keep(application, found)
 
     def _keep(self, application: str, found: Spanning) -> None:
@@ -481,7 +481,10 @@ class Federation:
         """Report the fragments of this platform to their homes, and repeat removals."""
         now = time.monotonic()
         for application, known in list(self.here.known.items()):
-            updates = self.here.updates(application, known)
+            before, updates = known.gone, self.here.updates(application, known)
+            if known.gone != before:
+                with suppress(StateError):  # it is told all the same
+                    self._write(application, known.stored(), home=False)
             report = replace(self.here.report(application, known), overruled=known.overruled, updates=updates)
             sent, at = self._sent.get(application, (None, 0.0))
             if report != sent or now - at >= REPEAT:

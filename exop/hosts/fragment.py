@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from exop.errors import ComponentFailed, PlanError
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import JournalEntry, Pending, Prepared, Progress, Report
-from exop.hosts.updates import progress
+from exop.hosts.updates import Gone, progress
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
 from exop.runtime.catalog import Catalog
@@ -135,6 +135,7 @@ class Known:
         plan: The last plan that was committed here.
         whole: The whole mesh after that plan as a topology file, with its revision: for another home, if this one dies.
         overruled: Whether an operator here had decided otherwise than the home; the next plan makes the fragment fit.
+        gone: Those of the conditional updates that were pending after that plan which are gone, as of the last report.
     """
 
     home: str
@@ -142,6 +143,7 @@ class Known:
     plan: str = ""
     whole: tuple[str, int] = ("", 0)
     overruled: bool = False
+    gone: Gone = field(default_factory=dict)
 
     def stored(self) -> dict[str, Any]:
         """Return it as it is stored."""
@@ -236,8 +238,10 @@ class Fragments:
 
     def updates(self, application: str, known: Known) -> tuple[Progress, ...]:
         """Return how far the conditional updates that were pending after the last plan have come here."""
-        deployment = self.running.deployed.get(application)
-        return tuple(progress(deployment.update_log, known.whole[0])) if deployment is not None else ()
+        if (deployment := self.running.deployed.get(application)) is None:
+            return ()
+        found, known.gone = progress(deployment.update_log, known.whole[0], known.gone)
+        return tuple(found)
 
     def report(self, application: str, known: Known) -> Report:
         """Return the state of a fragment."""

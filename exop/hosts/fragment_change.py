@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import ExopError, MementoError, PlanError
 from exop.hosts.fragment import Fragments, Known, Work, led_elsewhere, lost_fragment
 from exop.hosts.moves.transfer import Transfer
-from exop.hosts.protocol.messages import Did, Do, Restart
+from exop.hosts.protocol.messages import Did, Do, Pending, Restart
 from exop.hosts.protocol.participant import Participant
-from exop.hosts.updates import dropped, without_gone
+from exop.hosts.updates import dropped, gone_since, remaining, unfit, without_gone
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import hand_over
 from exop.runtime.deployment import Deployment
@@ -54,6 +54,7 @@ class FragmentChange(Participant):
         self._ahead: Ahead | None = None
         self._handing: Handing | None = None
         self._pairs: Pairs | None = None
+        self._gone: dict[str, list[bool]] = {}
         self._taker: Checkpointer | None = None
         self._checkpoint: Unwritten | None = None
 
@@ -127,7 +128,7 @@ class FragmentChange(Participant):
         super()._undo_at_close()
 
     def _known(self, base: int) -> Known:
-        return Known(self.plan.rpartition("@")[2], base, self.plan, self._whole)
+        return Known(self.plan.rpartition("@")[2], base, self.plan, self._whole, gone=self._gone)
 
     def _prepare(self, work: Work | bytes, turn: ExitStack) -> None:
         """Plan the change of the fragment; this may begin an empty one."""
@@ -157,9 +158,7 @@ class FragmentChange(Participant):
             plan, back = running.changes.shadows.rollback_plan(work.back, deployed.mesh, running.plan)
         else:
             now = deployed.mesh  # updates that take effect from here on become a part of the plan
-            mesh = work.mesh
-            for pending in work.pending if known is None or not known.overruled else ():
-                mesh = without_gone(mesh, pending, dropped(deployed.update_log, now, pending))
+            mesh = self._without_gone(work, known, deployed, now)
             plan = running.plan(_fitting(known, now, mesh).at(now.revision))
         timeout, pause, stall = work.bounds
         plan = plan.bounded(timeout, pause, stall=stall)
@@ -174,8 +173,27 @@ class FragmentChange(Participant):
         if change is not None:
             change.continued, change.adopted = work.transfer.continued, bool(work.former)
             if moves:
-                self._handing = Handing(self._here.name, change, work.transfer, ahead, work.pending, pairs.behind)
+                away = partial(self._dropped, known, deployed)
+                handing = work.transfer, ahead, work.pending, self._gone, away, pairs.behind
+                self._handing = Handing(self._here.name, change, *handing)
                 change.before_cut += [feeder.settle for feeder in pairs.feeders]
+
+    def _without_gone(self, work: Work, known: Known | None, deployed: Deployment, now: Mesh) -> Mesh:
+        """Return the planned mesh with the updates that are gone here and pending at the home."""
+        mesh, pending = work.mesh, work.pending
+        if known is not None and known.overruled:  # the home has another mesh
+            pending = [*unfit(known.whole[0], mesh)]
+        for one in pending:
+            gone = self._dropped(known, deployed, one, now)
+            mesh = without_gone(mesh, one, gone)
+            self._gone |= remaining(one, gone)
+        return mesh
+
+    def _dropped(self, known: Known | None, deployed: Deployment, one: Pending, mesh: Mesh | None = None) -> list[bool]:
+        """Return the flags of the pending updates of a node or channel that are gone here, in a mesh or by now."""
+        log, mesh = deployed.update_log, mesh or deployed.mesh
+        before = {} if known is None else gone_since(log, mesh, known.whole[0], known.gone)
+        return dropped(log, mesh, one, before)
 
     def _check(self, work: Work, known: Known | None, deployed: Deployment | None) -> None:
         """Refuse a plan of another home, or one that does not begin a fragment that was lost or has finished."""

@@ -28,7 +28,7 @@ MOST: Final = 1000
 #: The name under which operations on the platform as a whole are stored, such as those on bundles.
 PLATFORM: Final = ""
 #: The outcome of an operation that goes on, and what it means when the process that carried it out has ended.
-UNDER_WAY, CUT_OFF = "under way", "cut off when the platform ended: carried out if the mesh has a later revision"
+UNDER_WAY, CUT_OFF = "under way", "cut off when the platform ended: `exop mesh` shows whether it was carried out"
 #: The number of characters of an error that are stored.
 _LENGTH: Final = 2000
 #: The peer for which a thread carries out an operation, such as `platform edge-1 (ADDRESS)`; empty for the platform's

@@ -373,6 +373,14 @@ def test_it_can_be_cancelled(platform, settings):
     assert seen == [(x, settings.get("by", 1)) for x in range(1, 101)]
 
 
+def test_a_replacement_tells_what_is_pending_and_suspended_then(platform):
+    """As when a change is undone that came before a resume, and before an update took effect."""
+    with tapped(platform, scale) as _:
+        mesh = platform.mesh("app").replace("b", scale_too).configure("b", by=2, when="x >= 50").suspend("b")
+        (step,) = platform.plan(mesh).steps
+    assert step.text.endswith("scale_too, suspended, pending: by=2 when x >= 50")
+
+
 def test_a_condition_that_raises(platform):
     """The item is processed as if it did not hold, the status shows the error, and the update stays pending."""
     with armed(platform, "1 / (x - 3) > 0", scale) as (tap, seen):

@@ -182,7 +182,7 @@ def test_a_process_that_is_killed_leaves_what_it_was_doing(platform: Platform, t
         assert told(platform, "what", "outcome")[-1] == ("change", "under way")
         shutil.copytree(tmp_path / "state", tmp_path / "killed", ignore=shutil.ignore_patterns("*.sock"))
     assert told(platform, "what", "outcome")[1:] == [("change", "done")]
-    cut = "cut off when the platform ended: carried out if the mesh has a later revision"
+    cut = "cut off when the platform ended: `exop mesh` shows whether it was carried out"
     assert shown(read_history(tmp_path / "killed", "numbers"))[-1]["outcome"] == cut
     assert shown(read_history(tmp_path / "killed", ""))[-1]["outcome"] == "cut off when the platform ended"
     with Platform(state=tmp_path / "killed", name="there") as again:

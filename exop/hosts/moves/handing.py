@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from exop.errors import PlanError
 from exop.hosts.moves.ahead import Ahead, free
 from exop.hosts.moves.transfer import Rest, Transfer
 from exop.hosts.protocol.messages import Pending
-from exop.hosts.updates import dropped, without_gone
+from exop.hosts.updates import remaining, without_gone
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.nodes import Node
 from exop.model.slets.memento import Memento
@@ -49,6 +49,8 @@ class Handing:
     Attributes:
         host: The name of this platform.
         pending: The pending updates of the whole mesh before the change, as the home knows them.
+        gone: Gets those of them that are gone where what comes here was.
+        dropped: Returns those of the pending updates of a node or channel that are gone here.
         behind: The nodes that move, and whose followers at their new hosts have the state already.
     """
 
@@ -57,6 +59,8 @@ class Handing:
     transfer: Transfer
     ahead: Ahead
     pending: Collection[Pending] = ()
+    gone: dict[str, list[bool]] = field(default_factory=dict)
+    dropped: Callable[[Pending], list[bool]] = lambda pending: []
     behind: Collection[str] = ()
     _queued: dict[str, Queued] = field(default_factory=dict)
     _halves: dict[str, list[Any]] = field(default_factory=dict)
@@ -170,6 +174,7 @@ class Handing:
             if not gone.get((section, name)) or name not in coming[section]:
                 continue
             after = without_gone(change.plan.after, pending, gone[section, name])
+            self.gone |= remaining(pending, gone[section, name])
             change.plan, place = replace(change.plan, after=after), getattr(after, section)[name]
             if isinstance(place, Node):
                 change.successors.made[name].configure(place)
@@ -186,13 +191,9 @@ class Handing:
             PlanError: events of a connector are lost, so that its rest is not known.
         """
         change, transfer = self.change, self.transfer
-        leaving, deployment = {"nodes": transfer.departing, "channels": transfer.contents}, change.deployment
+        leaving = {"nodes": transfer.departing, "channels": transfer.contents}
         found: dict[str, Any] = {"nodes": {}, "contents": {}, "sent": {}, "received": {}}
-        found["updates"] = [
-            (one[0], one[1], dropped(deployment.update_log, deployment.mesh, one))
-            for one in self.pending
-            if one[1] in leaving[one[0]]
-        ]
+        found["updates"] = [(one[0], one[1], self.dropped(one)) for one in self.pending if one[1] in leaving[one[0]]]
         for node, target in transfer.departing.items():
             memento, held = departed(change.deployment, change.old[node], self._queued[node], change.timeout)
             memento = None if node in self.behind else memento

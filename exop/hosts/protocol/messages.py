@@ -16,7 +16,8 @@ ParticipantStep: TypeAlias = Literal["prepare", "hold", "cut", "commit", "abort"
 Section: TypeAlias = Literal["nodes", "channels"]
 #: Of a node or channel: how many conditional updates are left, and which of those that are gone were dropped.
 Progress: TypeAlias = tuple[Section, str, int, list[bool]]
-#: The pending conditional updates of a node or channel: where each is after a plan.
+#: The pending conditional updates of a node or channel: where each is after a plan; -1 if the plan cancels it, `None`
+#: if the successor of the slet does without it.
 Pending: TypeAlias = tuple[Section, str, list[int | None]]
 
 

@@ -299,6 +299,10 @@ def _steps(old: Node, new: Node) -> list[Step]:
         _check_stop(old, new)
         same = f"{new.slet.identity} with {'an empty' if new.lose_state and new.memento is None else 'another'} state"
         text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
+        if old.suspended != new.suspended:
+            text += ", suspended" if new.suspended else ", resumed"
+        if {*map(str, new.pending)} - {*map(str, old.pending)}:
+            text += f", {armed_text(old, new)}"
         return [Step("replace", new.name, text, old, new, hand_over(old, new))]
     steps, ports = [], _other_ports(old, new)
     reopens = getattr(new.slet.factory, "reopens", False)
