@@ -209,9 +209,10 @@ class Following:
 
     def close(self) -> None:
         """Close the engine of the successor, which has sent nothing."""
+        self._successor.engine = None  # first: it may still read rows that are not kept behind the end, and fail
         self.end()
         self._successor._stop(self._engine)
-        self._successor.engine = self._successor.following = None
+        self._successor.following = None
 
     @property
     def _done(self) -> bool:
