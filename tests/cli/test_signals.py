@@ -257,13 +257,14 @@ class Position(Memento):
 
 @slet
 def numbers(position: Position) -> Iterator[int | None]:
-    while True:
-        if position.number == 5:
-            os.kill(os.getpid(), signal.SIGTERM)
-        while position.number >= 5:
-            yield None
+    if position.number == 5:
+        return  # a later run: the test sends the signals
+    while position.number < 5:
         position.number += 1
         yield position.number
+    os.kill(os.getpid(), signal.SIGTERM)
+    while True:
+        yield None
 
 @slet
 def passing(item: int) -> int:
