@@ -62,7 +62,7 @@ class Following:
         self._watermark: float | None = None
         self._leader, self._problem = "", ""
         self._merged: Step | None = None  # the second one of the batches that were computed as one last
-        self._skipped = self._polls = self._is_near = self._meets = self._over = False
+        self._skipped = self._polls = self._is_near = self._in_step = self._meets = self._over = False
 
     # For the predecessor.
 
@@ -166,7 +166,8 @@ class Following:
             self._is_near = True
             self._lock.notify_all()
             self._await(lambda: not self._steps and self._is_equal)
-            return not self._done and not self._steps and self._is_equal and self._is_timely
+            self._in_step = not self._done and not self._steps and self._is_equal and self._is_timely
+            return self._in_step
 
     def take_over(self) -> bool:
         """Let the successor continue behind the last batch of its predecessor, which sends no more.
@@ -259,8 +260,9 @@ class Following:
     def _choose(self, timeout: float) -> None:
         """Choose the next batch.
 
-        A successor that is behind computes all that is planned as one batch, which begins with one of the predecessor,
-        if its engine `merges`. One that has caught up computes each batch as it is, at the same watermark.
+        A successor that is behind computes all that is planned as one batch, if its engine `merges`: one that is no
+        quicker than its predecessor would stay behind. Its first batches begin with one of the predecessor. One that
+        has caught up computes each batch as it is, at the same watermark.
         """
         if self._now is not None:  # the engine has asked twice: it had nothing to compute, not even windows to close
             if self._now.ends != self._last.ends:
@@ -275,9 +277,11 @@ class Following:
             # From here on, both drop the same rows; the count before this batch is that behind the last ones.
             if self._merged is not None and self._merged.late != self._steps[0].late:
                 self.give_up("it may have kept rows that its predecessor has dropped as late")
-            merges = len(self._steps) > 1 and not self._is_near and self._engine.merges
-            self._merged = self._steps[1] if merges else None
-            while merges and len(self._steps) > 1:
+            count = 1 if self._in_step or not self._engine.merges else len(self._steps)
+            if count > 1 and self._steps[-1].ends == self._steps[-2].ends:
+                count -= 1  # a batch without rows closes the windows that end at the watermark of those before it
+            self._merged = self._steps[1] if count > 1 else None
+            for _ in range(count - 1):
                 self._steps.popleft()
             self._now, self._polls = self._steps.popleft(), False
 

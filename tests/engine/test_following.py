@@ -514,6 +514,24 @@ def test_a_successor_that_is_behind_computes_several_batches_as_one(merges: bool
     assert found._now.batch == batch
 
 
+@pytest.mark.usefixtures("brief")
+def test_a_successor_as_slow_as_its_predecessor_does_not_stay_behind():
+    """It has come near, and the predecessor sends two batches while it computes one: it catches up all the same."""
+    old, found = behind(merges=True)
+    found._is_near = True
+    compute(found)
+    send(old, found, 7)
+    send(old, found, 8)
+    compute(found)
+    send(old, found, 9)
+    compute(found)
+    assert found.come_near()
+    assert found.computed == 3
+    send(old, found, 10)
+    send(old, found, 11)
+    assert found.next("a", 30, 0) == 35, "each batch as it is, from now on"
+
+
 @pytest.mark.parametrize("merges", [True, False])
 def test_a_successor_that_may_have_kept_late_rows_does_not_take_over(monkeypatch: pytest.MonkeyPatch, merges: bool):
     """At the older watermark of a batch in place of several ones, fewer rows are late than in the predecessor."""
@@ -521,7 +539,7 @@ def test_a_successor_that_may_have_kept_late_rows_does_not_take_over(monkeypatch
     monkeypatch.setattr(following, "_QUIET", 0.01)
     old, found = behind(merges=merges)
     old.late += 1
-    found._is_near = not merges
+    found._in_step = not merges
     while (at := found._last.ends["a"]) < 15:
         assert found.next("a", at, 0) > at
         found.put_out(found._now.batch, None)
