@@ -31,6 +31,13 @@ def held_nodes(status: Facts) -> str:
     return "".join(f"; {how}: {', '.join(names)}" for how, names in held.items() if names)
 
 
+def holds_up(place: str) -> str:
+    """Return what keeps an application from ending: a suspended node, APP.NODE."""
+    return (
+        f"{place} is suspended: the items that wait for it keep the run from ending; `exop resume {place}` lets them in"
+    )
+
+
 def problem_lines(status: Facts, without: Collection[str] = ()) -> Iterator[str]:
     """Yield the lines on the problems of an application on all its hosts, except those of other hosts *without*."""
     parts = [one for host, one in status.get("hosts", {}).items() if "nodes" in one and host not in without]

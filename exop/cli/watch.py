@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.cli.options import OnFailure
 from exop.cli.report import DONE, FAILED, LETTERS, TICK, Stopping, say
+from exop.cli.status_text import holds_up
 from exop.cli.view import View
 from exop.errors import ComponentFailed, ExopError, LastCheckpointFailed, UnknownName, counted
 from exop.logs import is_json, logger
@@ -150,10 +151,7 @@ class Watch:
         if held != self._held:
             self._held, self._held_since = held, now
             for node in held:
-                say(
-                    f"{node} is suspended: the items that wait for it keep the run from ending; `exop resume {node}` "
-                    f"lets them in; after {self.drain_timeout:g} s the run stops anyway"
-                )
+                say(f"{holds_up(node)}; after {self.drain_timeout:g} s the run stops anyway")
         if not held or now - self._held_since < self.drain_timeout:
             return False
         self.outcome = "stopped"

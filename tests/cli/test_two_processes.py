@@ -128,6 +128,17 @@ def test_to_wait_for_what_is_suspended(served, tmp_path):
     assert "counting.half failed while running: ValueError: no halves today" in done.stderr
 
 
+def test_to_wait_for_what_a_suspended_node_holds_up(served, tmp_path):
+    """`end --wait` names the node for which it waits, and what lets it go on."""
+    assert exop("apply", "./counting", "pace=0.001", f"output={tmp_path / 'out'}").returncode == 0
+    assert exop("suspend", "counting.half").returncode == 0
+    with running("end", "counting", "--wait") as process:
+        assert process.stderr is not None
+        assert "counting.half is suspended: the items that wait for it keep the run" in process.stderr.readline()
+        assert exop("resume", "counting.half").returncode == 0
+        assert (process.wait(120), process.stderr.read()) == (0, "")
+
+
 def test_to_wait_for_the_end_of_a_run(counting, tmp_path):
     """`end --wait` succeeds when the `exop run` that has ended with its application no longer answers."""
     with running("run", counting, "pace=0.01", f"output={tmp_path / 'out'}", "-q"):

@@ -12,7 +12,7 @@ from exop.cli.options import Call, Node, Proof, Request, Runs, Succession, Trigg
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
-from exop.cli.status_text import undelivered
+from exop.cli.status_text import holds_up, undelivered
 from exop.cli.text import answer, paused
 from exop.errors import BuilderError, ComponentFailed, ExopError, PeerUnreachable, StaleMesh, UnknownName, entry
 from exop.model.slets.spec import parse
@@ -162,6 +162,9 @@ def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
         if wait:
             done = "finished"
             try:
+                for name, node in found.platform.status(found.application)["nodes"].items():
+                    if node["state"] == "suspended" and "error" not in node:
+                        say(holds_up(f"{found.application}.{name}"))
                 found.platform.wait(found.application)
             except (UnknownName, PeerUnreachable):  # `exop run` ends after it has printed its report
                 done = "ended, and its platform has left"
