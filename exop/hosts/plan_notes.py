@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from exop.hosts.moves.transfer import Moves, Transfer
+from exop.model.meshes.diff import channel_text
 from exop.model.meshes.fragments import Placement, fragments
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.relay import RELAY
@@ -132,6 +133,7 @@ def _steps(plan: Plan, moved: Transfer) -> Iterator[str]:
         is_relay = any(node is not None and node.slet == RELAY for node in (step.before, step.after))
         if not (is_relay or step.node in moved.departing or step.node in moved.arriving):
             yield f"{step.verb} {step.node}: {step.text}"
+    yield from (channel_text(old, new) for old, new in plan.changes.channels_changed)
 
 
 def _connectors(before: Placement, after: Placement, host: str) -> Iterator[str]:

@@ -125,6 +125,19 @@ def test_a_move_is_told_at_both_hosts():
     ]
 
 
+def test_a_channel_is_configured_at_its_host():
+    """The other hosts have nothing to do."""
+    app = Application("app")
+    near, far = (one.channel(name, "queue", capacity=9) for one, name in ((app, "near"), (app.on("b"), "far")))
+    app.add("check", check, item=app.add("numbers", numbers, out=near), out=far)
+    app.on("b").add("collect", collect, item=far)
+    app.add("double", double, item=near)
+    mesh = app.build()
+    for channel, lines in (("near", ["on a (home):", "not touched: b"]), ("far", ["not touched: a", "on b:"])):
+        text = f"    configure the channel {channel}: capacity: 9 → 50"
+        assert sorted(notes(mesh, mesh.configure_channel(channel, capacity=50))) == sorted([*lines, text])
+
+
 @pytest.mark.parametrize(
     ("cost", "expected"),
     [
