@@ -1,10 +1,13 @@
 """Fixtures of the whole test-suite."""
 
+import functools
 import signal
+import sys
 
 import pytest
 from hypothesis import settings
 
+from exop.hooks import manager
 from tests.rig import Rig, threads_leave
 
 # Every run tries the same examples, and a slow moment of the machine fails none of them.
@@ -29,6 +32,10 @@ LONGEST = (
 )
 #: This one kills its own Spark.
 KILLS = "tests/recovery/test_spark_kills"
+
+# Each of the thousands of platforms would read the entry points of all that is installed: a fifth of its test.
+_found = functools.cache(lambda path, group, read=manager.entry_points: read(group=group))
+manager.entry_points = lambda *, group: _found(tuple(sys.path), group)
 
 # A suite that runs in the background ignores Ctrl-C, and its children would: what they do with it is tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

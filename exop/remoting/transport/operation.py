@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
 from exop.remoting.transport.limits import DEFAULT_LIMITS
@@ -146,28 +147,37 @@ def operation_of(
     around: Callable[..., object] | None = None,
 ) -> Operation:
     """Make the operation that *function* carries out from the signature of the *marked* function."""
+    request, hints, whole = _request_of(marked, frozenset((wire or {}).items()))
+    marks = dict(getattr(marked, _MARK))
+    name = marks.pop("name", None) or marked.__name__
+
+    def handler(request: Any) -> object:
+        given = {whole: request} if whole else {one: getattr(request, one) for one in request.__struct_fields__}
+        return function(**given) if around is None else around(found, function, given)
+
+    found = Operation(name, request, handler, inspect.getdoc(marked) or "", hints.get("return", Any), **marks)
+    return found
+
+
+@cache
+def _request_of(
+    marked: Callable[..., Any], wire: frozenset[tuple[str, Any]]
+) -> tuple[Any, Mapping[str, Any], str | None]:
+    """Return the request of a marked function, as a type; its annotations; and the parameter that is the whole request.
+
+    Made once: of each further platform in a process, it would take a third of the start.
+    """
     # Imported lazily: only a connection needs msgspec.
     import msgspec
 
     from exop.remoting.transport.codec import NoRequest, Request
 
-    marks = dict(getattr(marked, _MARK))
-    name = marks.pop("name", None) or marked.__name__
-    hints = get_type_hints(marked, localns=dict(wire or {}), include_extras=True)
+    hints = get_type_hints(marked, localns=dict(wire), include_extras=True)
     parameters = [one for one in inspect.signature(marked).parameters.values() if one.name != "self"]
-    whole = [one for one in parameters if isinstance(kind := hints[one.name], type) and issubclass(kind, Request)]
-    request: Any = NoRequest
-    if whole:
-        request = hints[whole[0].name]
-    elif parameters:
-        fields = [
-            (one.name, hints[one.name], *(() if one.default is one.empty else (one.default,))) for one in parameters
-        ]
-        request = msgspec.defstruct(name, fields, bases=(Request,), frozen=True, kw_only=True)
-
-    def handler(request: Any) -> object:
-        given = {one.name: request if whole else getattr(request, one.name) for one in parameters}
-        return function(**given) if around is None else around(found, function, given)
-
-    found = Operation(name, request, handler, inspect.getdoc(marked) or "", hints.get("return", Any), **marks)
-    return found
+    for one in parameters:
+        if isinstance(kind := hints[one.name], type) and issubclass(kind, Request):
+            return kind, hints, one.name
+    fields = [(one.name, hints[one.name], *(() if one.default is one.empty else (one.default,))) for one in parameters]
+    name = getattr(marked, _MARK).get("name") or marked.__name__
+    request = msgspec.defstruct(name, fields, bases=(Request,), frozen=True, kw_only=True) if fields else NoRequest
+    return request, hints, None
