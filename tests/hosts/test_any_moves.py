@@ -279,7 +279,7 @@ def changed(chance: random.Random, check: Callable[[list[int]], None]) -> None:
         climbed(there, steps)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3, 60400001])  # the last: windows take what no port could decode
+@pytest.mark.parametrize("seed", [0, 3, 60400001])  # the last: windows take what no port could decode
 def test_any_moves(seed: int):
     """All sinks see each number once and in order."""
     campaign(seed)

@@ -60,9 +60,10 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path):
     for name in ("a.csv", "b.csv.gz", "c.csv.xz", "d.parquet"):
         (tmp_path / "1").mkdir(exist_ok=True)
         (tmp_path / "2").mkdir(exist_ok=True)
-        first = generated(tmp_path / "1", "--minutes", "2", "--seed", "5", name=name)
-        second = generated(tmp_path / "2", "--minutes", "2", "--seed", "5", name=name)
-        other = generated(tmp_path / "2", "--minutes", "2", "--seed", "6", name=f"other-{name}")
+        options = ("--xways", "0.5", "--minutes", "2", "--seed")
+        first = generated(tmp_path / "1", *options, "5", name=name)
+        second = generated(tmp_path / "2", *options, "5", name=name)
+        other = generated(tmp_path / "2", *options, "6", name=f"other-{name}")
         assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
         assert first[0].read_bytes() != other[0].read_bytes()
 
@@ -170,7 +171,9 @@ def test_accidents_come_twice_in_a_segment(run):
 
 def test_only_the_accidents_that_were_made_are_found(tmp_path, capsys):
     """Cars alone, too short, in two lanes or swaying are none, though there are many of them."""
-    out, history = generated(tmp_path, "--minutes", "12", "--accident-gap", "2", "--seed", "3", "--json")
+    out, history = generated(
+        tmp_path, "--xways", "0.5", "--minutes", "12", "--accident-gap", "2", "--seed", "3", "--json"
+    )
     facts = json.loads(capsys.readouterr().out)
     made = {(made["xway"], made["direction"], made["segment"]) for made in facts["accidents"]}
     answers = Reference(read_history(history)).answers(Tuples(out))
