@@ -18,8 +18,7 @@ def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, 
     A plain function is cloned with other defaults, so that a call costs no more than any; other callables are wrapped.
     """
     function = spec.factory
-    named = dict(settings) | ({spec.state[0]: state} if spec.state else {})
-    if not named:
+    if not (named := dict(settings) | ({spec.state[0]: state} if spec.state else {})):
         return function
     if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
         return functools.partial(function, **named)

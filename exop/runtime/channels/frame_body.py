@@ -356,8 +356,7 @@ def _row(kind: Hashable) -> tuple[bytes, Callable[[Any], list[Any]]] | None:
     if is_named_tuple(found):
         names, values = list(found._fields), list
     elif dataclasses.is_dataclass(found) and found not in (Punctuation, EndOfStream):
-        names = [field.name for field in dataclasses.fields(found)]
-        if len(names) < 2:
+        if len(names := [field.name for field in dataclasses.fields(found)]) < 2:
             return None
         several = attrgetter(*names)
         values = lambda item: list(several(item))  # type: ignore[assignment]  # noqa: E731

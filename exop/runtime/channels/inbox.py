@@ -72,8 +72,7 @@ class Inbox(Connector, QueueChannel):
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
-        fresh = Inbox(self.name, **settings)
-        if fresh.epoch == self.epoch:
+        if (fresh := Inbox(self.name, **settings)).epoch == self.epoch:
             return self._become(fresh, ())
         self.detach()  # nothing more arrives
         waiting = [*self.entries]  # the worker keeps the object

@@ -112,8 +112,7 @@ class Inlets:
                     del self._runners[endpoint]
                     self._inlets.pop(runner, None)
             for runner, found in given.items():
-                givers = {giver for giver, _ in found}
-                if len(givers) > 1:
+                if len(givers := {giver for giver, _ in found}) > 1:
                     found.sort(key=lambda pair: depth(pair[1].entry.endpoint), reverse=True)
                 for _, item in found:
                     self._inlet(runner, item).append(replace(item, stamp=next(self._behind)))

@@ -390,8 +390,7 @@ class Driver:
                 self._park()
                 if self._gone or (inlet := self.inlets.first(self)) is None:
                     break
-                item = inlet[0]
-                if item.wait is not None and not item.wait.ready():
+                if (item := inlet[0]).wait is not None and not item.wait.ready():
                     self._hold_for(item, item.wait)
                     continue
                 self.held_by = None
@@ -408,8 +407,7 @@ class Driver:
         """Wait until *item*, the first in the inlets, can be passed on, or was assigned to another driver."""
 
         def first() -> deque[InFlight] | None:
-            inlet = self.inlets.first(self)
-            return inlet if inlet is not None and inlet[0] is item else None
+            return inlet if (inlet := self.inlets.first(self)) is not None and inlet[0] is item else None
 
         self.hold(wait.where, lambda: first() is None or wait.ready(), wait.patience)
         if not self._gone and (inlet := first()) is not None:  # passed on now, also after *patience*

@@ -432,8 +432,7 @@ class Checkpointer:
 
     def _hooks(self, name: str) -> Iterator[tuple[Component, Callable[..., Any]]]:
         for component in self._deployment.components.values():
-            hook = getattr(component.instance, name, None)
-            if callable(hook) and not component.closed:
+            if callable(hook := getattr(component.instance, name, None)) and not component.closed:
                 yield component, hook
 
     def _take_all(self) -> None:

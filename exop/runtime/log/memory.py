@@ -149,8 +149,7 @@ class MemoryLog:
             events = self._events
             while self._first < len(events):
                 at, _, payload = events[self._first]
-                after = at + (0 if isinstance(payload, CONTROL) else weight(payload))
-                if after > offset or at == offset:
+                if (after := at + (0 if isinstance(payload, CONTROL) else weight(payload))) > offset or at == offset:
                     break
                 events[self._first] = _GONE
                 self._first += 1

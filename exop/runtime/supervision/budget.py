@@ -132,8 +132,7 @@ class UserCall(Generic[T]):
 
     def whereabouts(self) -> str:
         """Describe the position of the call, for a message."""
-        stack = self.stack().rstrip()
-        return f"\n{self.component.title} is at\n{stack}" if stack else ""
+        return f"\n{self.component.title} is at\n{stack}" if (stack := self.stack().rstrip()) else ""
 
     def stack(self) -> str:
         """Return the stack of the user's code, as Python prints it."""

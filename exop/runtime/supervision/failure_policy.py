@@ -442,8 +442,7 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
     if (aside := component.aside) is not None and not component.has_ended and port != DEAD:
         place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
         letter = DeadLetter(*place, item, error_text(error), trace, time.time())
-        driver = current_driver()
-        if driver in (None, component.runner):
+        if (driver := current_driver()) in (None, component.runner):
             aside.push(letter)
         else:  # a channel has refused the item from the driver of a queue downstream: the slet's driver sends it
             aside.rows += 1
