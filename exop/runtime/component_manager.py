@@ -209,8 +209,7 @@ class ComponentManager:
 
 
 def _state_of(component: Component) -> dict[str, Any]:
-    pending = [str(line) for line in component.node.pending] or None
-    return {names.STATE: str(component.status), names.PENDING: pending}
+    return {names.STATE: str(component.status), names.PENDING: [str(line) for line in component.node.pending] or None}
 
 
 def channel_id(application: str, name: str) -> str:

@@ -155,8 +155,7 @@ class Deployment:
     def _drivers(self) -> list[Driver]:
         attended = list(self._attended.values())
         own = [one.driver for one in attended if isinstance(one.driver, (SourceDriver, EngineDriver))]
-        pullers = [puller for one in attended for puller in one.pullers]
-        return [*self.workers.values(), *own, *pullers]
+        return [*self.workers.values(), *own, *(puller for one in attended for puller in one.pullers)]
 
     def open(self, seconds: float | None = None) -> None:
         """Open all slets, several at a time, each within *seconds*; return when all of them are ready.
@@ -379,8 +378,7 @@ class Deployment:
                 queue.check_again()
             if not (held := {one for one in waiting if one.held_by is not None}):
                 continue  # the usual case: the queue is full for a moment
-            readers = [one for one in self.components.values() if not held.isdisjoint((one.driver, one.pusher))]
-            for reader in readers:
+            for reader in [one for one in self.components.values() if not held.isdisjoint((one.driver, one.pusher))]:
                 if names := ", ".join(repr(one.name) for one in reader.unfilled if driver in self._fillers(one)):
                     found[queue] = (
                         f"{reader.node.name} accepts no items until {names} is filled, whose producer waits for room "

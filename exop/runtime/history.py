@@ -90,8 +90,7 @@ class History:
         if self.store is not None and before.revision:
             from exop.model.meshes.topology import section_text
 
-            keeps = before.durable == after.durable
-            undo = {} if keeps else {"application/": section_text(before, "application", "")}
+            undo = {} if before.durable == after.durable else {"application/": section_text(before, "application", "")}
             for kind in ("channels", "nodes"):
                 old, new = getattr(before, kind), getattr(after, kind)
                 for name in (*touched(old, new), *missing(old, new)):

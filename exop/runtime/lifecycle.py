@@ -302,8 +302,7 @@ class Lifecycle(Owner):
                     self.tie.settle()
             finally:
                 with self._going_on:
-                    proceeds = self._stopped_by is None or (then_proceed and self._stopped_by is stop)
-                    if proceeds and self._open:
+                    if self._open and (self._stopped_by is None or (then_proceed and self._stopped_by is stop)):
                         self._go_on()
 
         return quiesce

@@ -147,8 +147,7 @@ def checked(event: Event) -> Event:
 
 def control_event(mark: Punctuation | EndOfStream, at: float = 0.0) -> Event:
     """Encode a control item."""
-    content = (mark.time, mark.idle) if isinstance(mark, Punctuation) else None
-    return Event(1, CONTROL, b"", _packed(content), at)
+    return Event(1, CONTROL, b"", _packed((mark.time, mark.idle) if isinstance(mark, Punctuation) else None), at)
 
 
 def event_of(method: Method, payload: Any, at: float = 0.0) -> Event:

@@ -190,8 +190,7 @@ class Inbox(Connector, QueueChannel):
         """Return the report to send."""
         with self._turn:
             self._trim()
-            room = self.capacity - self.depth if self._bytes < LARGEST else 0
-            credit = self._next + max(0, room)
+            credit = self._next + (max(0, self.capacity - self.depth) if self._bytes < LARGEST else 0)
             self._granted = max(self._granted, credit)
             self._reported = Progress(self.incarnation, self._next, self._acknowledged, credit)
             return self._reported

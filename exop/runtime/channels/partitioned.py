@@ -172,8 +172,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse)
             raise
 
     def probe() -> Entry:
-        probes = [{name: one.probe for name, one in group.items()} for group in groups]
-        return route(partitioning, probes, refuse)
+        return route(partitioning, [{name: one.probe for name, one in group.items()} for group in groups], refuse)
 
     late = {"push": lambda: _push(expression, table, push_other), "push_batch": lambda: push_batch, "probe": probe}
     every = fan_out([entry for group in groups for entry in group.values()])

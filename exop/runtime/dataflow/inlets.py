@@ -176,8 +176,7 @@ class Inlets:
         return list(self._inlets.get(driver, {}).values())
 
     def _of(self, driver: Driver) -> list[InFlight]:
-        found = [item for inlet in self._run_by(driver) for item in list(inlet)]
-        return sorted(found, key=lambda item: item.stamp)
+        return sorted((item for inlet in self._run_by(driver) for item in list(inlet)), key=lambda item: item.stamp)
 
     def _inlet(self, driver: Driver, item: InFlight) -> deque[InFlight]:
         endpoint = item.entry.endpoint or driver

@@ -375,8 +375,7 @@ class Driver:
             raise error
         if item is not None:
             item.give_back(self.inlets.entries)
-        stranded = self.on_defect(error, item) if self.on_defect is not None else None
-        return stranded or self.crashed(error)
+        return (self.on_defect(error, item) if self.on_defect is not None else None) or self.crashed(error)
 
     def crashed(self, error: BaseException) -> NoReturn:
         """Stop because of a defect for which no component can be suspended."""

@@ -409,8 +409,7 @@ class Checkpointer:
         failpoint("checkpoint-put-out")
 
     def _journals(self) -> dict[str, DiskJournal]:
-        components = self._deployment.components.items()
-        return {name: one.tie for name, one in components if isinstance(one.tie, DiskJournal)}
+        return {name: one.tie for name, one in self._deployment.components.items() if isinstance(one.tie, DiskJournal)}
 
     def _user(self) -> UserCalls:
         return next((one.user for one in self._deployment.components.values()), UserCalls())

@@ -168,8 +168,7 @@ def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
     positions = engine_positions(snapshot)
     for name, component in deployment.components.items():
         if component.spec.state is not None and (stored := snapshot.parts.get(("memento", name))) is not None:
-            place = f"the memento of {deployment.name}.{name}"
-            component.adopt(load_memento(stored, component.spec.state[1], place))
+            component.adopt(load_memento(stored, component.spec.state[1], f"the memento of {deployment.name}.{name}"))
         if isinstance(component.tie, DiskJournal):
             component.tie.restore(positions[name])
 

@@ -78,8 +78,7 @@ class Checkpoints:
                 differing = [key for key, digest in digests.items() if known.get(key) != digest]
                 changed = [(name, *key, zlib.crc32(parts[key]), parts[key]) for key in differing]
                 database.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", changed)
-                reasons = json.dumps(snapshot.reasons)
-                row = (name, name, time.time(), snapshot.revision, snapshot.topology, reasons)
+                row = (name, name, time.time(), snapshot.revision, snapshot.topology, json.dumps(snapshot.reasons))
                 database.execute(f"INSERT OR REPLACE INTO checkpoints VALUES (?, ({_NUMBER}) + 1, ?, ?, ?, ?)", row)
                 failpoint("checkpoint-writing")
         except StateError as problem:

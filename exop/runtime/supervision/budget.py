@@ -70,8 +70,7 @@ class UserCall(Generic[T]):
         self._changed = threading.Condition()
         self._begin = time.monotonic()
         self._context = contextvars.copy_context()
-        name = f"exop {self.component.name} {self.phase}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"exop {self.component.name} {self.phase}", daemon=True)
         self.calls.add(self)
         try:
             self._thread.start()
