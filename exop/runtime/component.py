@@ -405,8 +405,7 @@ class Component(Lifecycle):
 
     def iterate(self) -> Iterator[Any]:
         """Wait until the channels that the slet reads are filled; then return the iterator of the source driver."""
-        if self.driver is not None and self.unfilled:
-            driver = self.driver
+        if (driver := self.driver) is not None and self.unfilled:
             driver.hold(self.wait_reason, until=lambda: not self.unfilled or driver.ending or driver.restarting)
             driver.rest()
             if driver.retired or driver.restarting:

@@ -386,10 +386,8 @@ class Deployment:
                         f"another queue before it, with room for all items until then, or fill {names} from "
                         f"another source"
                     )
-        for queue in self._deadlocked.keys() - found.keys():
-            queue.trouble = None
-        for queue, trouble in found.items():
-            queue.trouble = trouble
+        for queue in self._deadlocked | found:
+            queue.trouble = found.get(queue)
         if found.keys() - self._deadlocked.keys():
             self.notify_waiting()
         self._deadlocked = found

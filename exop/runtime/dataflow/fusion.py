@@ -59,8 +59,7 @@ def _chain(entry: Entry) -> list[Link]:
 
 def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Push:
     """Run generated code with the slets of one chain as its globals."""
-    names: dict[str, Any] = {**tail, "NOTHING": NOTHING, "in_turn": in_turn, "Unwind": Unwind}
-    names["no_item"] = _no_item
+    names: dict[str, Any] = {**tail, "NOTHING": NOTHING, "in_turn": in_turn, "Unwind": Unwind, "no_item": _no_item}
     for number, link in enumerate(links):
         names |= {f"{name}{number}": value for name, value in vars(link).items()} | {"last": link.tally}
     exec(code, names)

@@ -84,15 +84,11 @@ class Inlets:
         """
         with self._lock:
             found = [leaf for item in given for leaf in self._current(item)]
+            add, stamps = (deque.appendleft, self._in_front) if first else (deque.append, self._behind)
             for item in reversed(found) if first else found:
-                if (runner := self.runner(item.entry.endpoint)) is None:
-                    continue
-                inlet = self._inlet(runner, item)
-                if first:
-                    inlet.appendleft(replace(item, stamp=next(self._in_front)))
-                else:
-                    inlet.append(replace(item, stamp=next(self._behind)))
-                runner.prompt()
+                if (runner := self.runner(item.entry.endpoint)) is not None:
+                    add(self._inlet(runner, item), replace(item, stamp=next(stamps)))
+                    runner.prompt()
 
     def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = (), drivers: Parked = None) -> None:
         """Assign the items of *drivers*, which are parked, to the drivers that run the endpoints after binding.

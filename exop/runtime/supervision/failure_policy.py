@@ -270,16 +270,11 @@ def handle_source_failure(component: Component, driver: Driver, error: BaseExcep
 
 def _put_back(component: Component) -> dict[str, list[Any]]:
     """Put back the items that the slet has pulled last; if it is atomic, restore the memento from before."""
-    taken: dict[str, list[Any]] = {}
-    befores = []
-    for name, port in component.pulled.items():
-        items, before = port.put_back()
-        if items:
-            taken[name] = items
-            befores += [before] if before is not None else []
+    found = {name: port.put_back() for name, port in component.pulled.items()}
+    befores = [before for items, before in found.values() if items and before is not None]
     if befores and component.state is not None:
         put_back(component.state, min(befores, key=lambda one: one[0])[1])
-    return taken
+    return {name: items for name, (items, _) in found.items() if items}
 
 
 def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
