@@ -282,8 +282,7 @@ class Bundles:
 
     def _install(self, archive: Archive) -> Bundle:
         """Store a bundle that is not installed."""
-        known = self._known.get(archive.manifest.key)
-        if known is not None and known.archive.digest != archive.digest:
+        if (known := self._known.get(archive.manifest.key)) is not None and known.archive.digest != archive.digest:
             cure = f"give this one another version, or uninstall that one: `exop bundle uninstall {known.key}`"
             raise BundleError(bundle=known.key, problem="is installed already, with other files", cure=cure)
         if known is None:
@@ -421,8 +420,7 @@ def _plans(
                 raise BundleError(bundle=plugin, problem=problem, cure=cure)
         for node in nodes:
             new = renewed[str(node.slet.plugin)].key
-            offered = {spec.name: spec for spec in context.slets_of(new).values()}
-            if node.slet.name not in offered:
+            if node.slet.name not in (offered := {spec.name: spec for spec in context.slets_of(new).values()}):
                 what, there = repr(node.slet.name), f"{mesh.name}.{node.name}"
                 cure = f"offer it again, or replace {there} first"
                 raise BundleError(bundle=new, problem=f"offers no slet {what}, which {there} runs", cure=cure)

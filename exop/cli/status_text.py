@@ -77,8 +77,7 @@ def undelivered(status: Facts) -> Iterator[str]:
 def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:
     """Yield a line for each host on which the last *failures* checkpoints of an application have failed."""
     for where, one in [(f" on {host}", one) for host, one in status.get("hosts", {}).items()] or [("", status)]:
-        found = one.get("checkpoints", {})
-        if found.get("trouble") and found.get("failing", 1) >= failures:
+        if (found := one.get("checkpoints", {})).get("trouble") and found.get("failing", 1) >= failures:
             held = ", ".join(f"{counted(left, 'item')} of {node}" for node, left in found.get("unwritten", {}).items())
             why = found["trouble"].removeprefix(f"{status['name']}: no checkpoint was taken: ")
             yield f"{status['name']}: no checkpoints{where}: {why}{held and f'; not written: {held}'}"
@@ -130,8 +129,7 @@ def troubles(facts: Facts, place: str) -> list[str]:
         )
         lines += _indented(hang["stack"])
         lines.append("end the operation it waits for: the node cannot be changed before this call returns")
-    dead = facts.get("dead_letters")
-    if dead is not None and dead.get("sent"):
+    if (dead := facts.get("dead_letters")) is not None and dead.get("sent"):
         lines.append(f"{counted(dead['sent'], 'dead letter')} went into the channel {dead['channel']}")
     if dead is not None and (dead["count"] or dead["dropped"]):
         dropped = f", {counted(dead['dropped'], 'older one')} dropped" if dead["dropped"] else ""

@@ -214,8 +214,7 @@ class Aggregation:
 
     def lacks(self, held: Mapping[str, Any]) -> str | None:
         """Return why this aggregation cannot continue with a state of the layout *held*, or `None`."""
-        own = self.layout()
-        if own["windows"] != held["windows"]:
+        if (own := self.layout())["windows"] != held["windows"]:
             return f"its windows are {own['windows']}, those of the state {held['windows']}"
         if own["keys"] != held["keys"]:
             return f"its keys are {_listed(own['keys'])}, those of the state {_listed(held['keys'])}"

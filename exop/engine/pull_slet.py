@@ -214,8 +214,7 @@ class PullSlet(Slet):
         else:
             feed.check_open()
         number = self.tie.arrived(port)
-        fresh = self.tie.take(port, payload)
-        if fresh is None and number >= self._repeated.get(port, sys.maxsize):
+        if (fresh := self.tie.take(port, payload)) is None and number >= self._repeated.get(port, sys.maxsize):
             fresh = payload  # known since before a crash, but only now are the rows before it in the channel again
         if fresh is not None:
             self._give(port, fresh)

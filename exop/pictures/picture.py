@@ -294,8 +294,7 @@ def _arrow(arrows: list[Arrow], line: str, tip: str, x: float, y: float) -> Iter
     width = 2.6 if any(arrow.remote for arrow in arrows) else 1.3
     yield f'<path d="{line}" fill="none" stroke="#666" stroke-width="{width}"{dashes}/><path d="{tip}" fill="#666"/>'
     style = 'font-size="10" fill="#555" text-anchor="middle" paint-order="stroke" stroke="#fff" stroke-width="4"'
-    label = _label(arrows)
-    yield f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{html_text(label)}</text>' if label else ""
+    yield f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{html_text(label)}</text>' if (label := _label(arrows)) else ""
 
 
 def _label(arrows: list[Arrow]) -> str:

@@ -124,8 +124,7 @@ def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens
         SletError: *slet* is not a class slet.
         UnknownName, SettingError: a setting is unknown, or its value is invalid.
     """
-    spec = spec_of(slet)
-    if not spec.is_class:
+    if not (spec := spec_of(slet)).is_class:
         raise SletError(slet=spec.name, what="class slet", problem="it is a function", cure="call it, or use feed()")
     memento = given.pop(spec.state[0], None) if spec.state else None
     with opened(spec, memento, given) as (instance, _):

@@ -297,8 +297,7 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
             raise UnknownName(place="this installation", kind="slet", name=target, known=own or known)
     if target.endswith(".json") and Path(target).is_file():
         return slet_facts(facts_of(absent(Path(target).read_bytes())), here=False)
-    found = find_target(target, catalog, running())
-    if found.which in found.slets:
+    if (found := find_target(target, catalog, running())).which in found.slets:
         return slet_facts(facts_of(found.slets[found.which]))
     if found.which:
         return builder_facts(found.which, found.builder())
