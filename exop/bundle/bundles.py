@@ -245,8 +245,7 @@ class Bundles:
         """List the installed bundles with their states, contents, missing requirements and users."""
         with self._lock:
             rows = [self._facts(one) for one in self._known.in_order()]
-        broken = [{"bundle": key, "state": "broken", "problem": str(error)} for key, error in self.broken.items()]
-        return rows + broken
+        return rows + [{"bundle": key, "state": "broken", "problem": str(error)} for key, error in self.broken.items()]
 
     def states(self) -> dict[str, str]:
         """Return the state of each installed bundle, without waiting for the work on one."""

@@ -142,9 +142,8 @@ def wired_to(text: str, manifest: Manifest, others: Iterable[Manifest]) -> str:
 
     Its first line has them, in place of those of an earlier update.
     """
-    chosen = {one.name: str(one) for one in manifest.wired} | {
-        one.name: f"{one.name}==={one.version}" for one in others
-    }
+    chosen = {one.name: str(one) for one in manifest.wired}
+    chosen |= {one.name: f"{one.name}==={one.version}" for one in others}
     # The key stands before all tables, one of which may have another of this name.
     rest = re.sub(r"(?m)^[ \t]*wired\s*=\s*\[[^]]*\].*\n?", "", text, count=1) if manifest.wired else text
     return f"wired = {json.dumps([chosen[name] for name in sorted(chosen)])}\n{rest}"

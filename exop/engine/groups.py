@@ -99,8 +99,7 @@ class Groups(Engine):
                 table, numbers = table.take(pa.array(rows.repeat(of.windows)[timely])), numbers[timely]
         table = table.append_column(WINDOW, pa.array(numbers))
         wanted = [([], "count_all") if one.name == ROWS else (one.column, _ROW[one.kind]) for one in of.accumulators]
-        found = _aggregated(table, [WINDOW, *of.keys], wanted)
-        return found.rename_columns(of.state.names).cast(of.state), late
+        return _aggregated(table, [WINDOW, *of.keys], wanted).rename_columns(of.state.names).cast(of.state), late
 
     def _collect(self, *more: pa.Table) -> None:
         if self._parts or more:

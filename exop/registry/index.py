@@ -131,9 +131,8 @@ class ServiceIndex:
         return (self._references[number % _IDS] for number in sorted(numbers))
 
     def _post(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
-        by_name = self._postings
         for name, value in properties:
-            postings = by_name.setdefault(name, {})
+            postings = self._postings.setdefault(name, {})
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 if isinstance(posting := postings.setdefault(key, order), dict):
                     posting[order] = None
@@ -141,16 +140,15 @@ class ServiceIndex:
                     postings[key] = {posting: None, order: None}
 
     def _withdraw(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
-        by_name = self._postings
         for name, value in properties:
-            postings = by_name.get(name, {})  # none if all services with the property have an empty list there
+            postings = self._postings.get(name, {})  # none if all services with the property have an empty list there
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 if isinstance(posting := postings[key], dict):
                     del posting[order]
                 if isinstance(posting, int) or not posting:
                     del postings[key]
             if not postings:
-                by_name.pop(name, None)
+                self._postings.pop(name, None)
 
 
 def keys_of(value: Value) -> Iterable[Scalar]:

@@ -105,8 +105,7 @@ class Suite:
             for turn in range(6):
                 _emitted(platform, _Run.limit + 25)
                 _until(lambda: not platform.deployment("suite").channels["arriving"].depth)  # the engine has them
-                mesh = platform.mesh("suite")
-                platform.apply(mesh.configure("query", **(self.settings if turn % 2 else self.other)))
+                platform.apply(platform.mesh("suite").configure("query", **(self.settings if turn % 2 else self.other)))
             self._check_all(platform)
 
     def test_every_row_once_and_in_order_after_a_crash(self, tmp_path: Path) -> None:
@@ -218,8 +217,7 @@ class EngineSuite(Suite):
             method = getattr(instance, port.method or port.name)
             found = [one for number in range(1, 6) for one in method(entering(port, self.row(number)))]
             instance.flush()
-            stored = dump_memento(getattr(instance, name), spec.name)
-            memento = load_memento(stored, kind, spec.name)
+            memento = load_memento(dump_memento(getattr(instance, name), spec.name), kind, spec.name)
             rest = [self.row(number) for number in range(6, 11)]
             after = feed(self.slet, [*rest, Punctuation(10)], **{name: memento}, **self.settings)
             here = list(method(Punctuation(5)))

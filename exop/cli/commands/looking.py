@@ -155,8 +155,8 @@ def mesh(
 
         loaded, catalog, _ = load_mesh(app, parameters, params, load, running())
         made = resolved(loaded, catalog.slets, durable=False)
-        here = all(node.slet.is_here for node in made.nodes.values())
-        inserted = preview(made, catalog.kinds)[0] if here else {}  # refuses whatever `exop run` would refuse
+        # The preview refuses whatever `exop run` would refuse.
+        inserted = preview(made, catalog.kinds)[0] if all(one.slet.is_here for one in made.nodes.values()) else {}
     if chosen == "toml":
         print(made.to_toml(), end="")
     elif chosen == "json":
@@ -240,8 +240,7 @@ def _rows(platform: dict[str, Any]) -> list[list[str]]:
     for name, one in ((name, whole(status)) for name, status in platform["applications"].items()):
         facts = [lasts(one), str(len(one["nodes"])), number(totals_of(one)["items"])] if one["nodes"] else [""] * 3
         rows.append([*begin, name, state_text(one) + held_nodes(one), *facts, address])
-    failed = platform.get("failed_to_restart", ())
-    rows += [[*begin, name, "not started again", "", "", "", ""] for name in failed]
+    rows += [[*begin, name, "not started again", "", "", "", ""] for name in platform.get("failed_to_restart", ())]
     return rows or [[*begin, "-", "waits", "", "", "", address]]
 
 
