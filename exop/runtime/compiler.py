@@ -177,8 +177,7 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
     def push(item: Any) -> None:
         tally.received += 1
         try:
-            found = call(item)
-            found = [*found] if lazy else found
+            found = [*call(item)] if lazy else call(item)
         except BaseException as error:  # noqa: BLE001 (any error of a slet is handled by its policy)
             stuck(item, error, send_result)
             return
@@ -200,9 +199,7 @@ def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
         begin = clock()
         if not (isinstance(payload, CONTROL) or (refers and are_references(payload))):
             payload = to_columns(payload, port.type) if form == "columns" else to_items(payload, port.type.item)
-        found = plain(payload)
-        if lazy:
-            found = [*found]
+        found = [*plain(payload)] if lazy else plain(payload)
         took = clock() - begin
         metrics.busy += took
         metrics.times.append(took)

@@ -63,8 +63,7 @@ def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callabl
     def careful_call(item: Any) -> Any:
         before = state.copied()
         try:
-            result = call(item)
-            return [*result] if lazy else result
+            return [*call(item)] if lazy else call(item)
         except BaseException:
             put_back(state, before)
             raise

@@ -140,10 +140,8 @@ class Inlets:
         endpoint, entry = item.entry.endpoint, item.entry
         if endpoint in self.entries:
             yield endpoint
-            return
-        removed = bool(endpoint)
-        if not (removed and isinstance(item.payload, CONTROL)):
-            for one in (*entry.targets, *(entry.behind if removed else ())):
+        elif not (endpoint and isinstance(item.payload, CONTROL)):  # an endpoint that is not there was removed
+            for one in (*entry.targets, *(entry.behind if endpoint else ())):
                 yield from self.destinations(replace(item, entry=one))
 
     def exchange(

@@ -211,7 +211,11 @@ class Checkpointer:
         self._check_free()
         snapshot = captured(number)
         failpoint("checkpoint-released")
-        self._sync()
+        self._call("sync")
+        for journal in self._journals().values():
+            journal.sync()
+        for channel in self._kept("sync"):
+            self._user().run(self._owners[channel.name], _PHASES["sync"], channel.sync, PATIENCE)
         return Unwritten(number, self._rendered[0], snapshot, retired)
 
     def _written(self, taken: Unwritten) -> Commits:
@@ -351,14 +355,6 @@ class Checkpointer:
         if mesh is not self._rendered[0] or not self._rendered[1]:
             self._rendered = mesh, mesh.to_toml()
         return self._rendered[1]
-
-    def _sync(self) -> None:
-        """Force to disk the output that was captured as written."""
-        self._call("sync")
-        for journal in self._journals().values():
-            journal.sync()
-        for channel in self._kept("sync"):
-            self._user().run(self._owners[channel.name], _PHASES["sync"], channel.sync, PATIENCE)
 
     def _commit(self, taken: Unwritten) -> Commits:
         """Start to commit a checkpoint; the calls of channels are over at the end, since a change may remove them.

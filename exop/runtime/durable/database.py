@@ -145,8 +145,7 @@ class Database:
         self._noted = GenerationFile(directory)
         found = inspect(directory)
         try:
-            if found is None:
-                found = Inspected(build(directory), {})
+            found = found or Inspected(build(directory), {})
             self.connection, self.damaged = _connect(self.path), found.damaged
             try:
                 for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
