@@ -359,12 +359,11 @@ class Bundles:
             registration.unregister()
         one.services = []
         self._again.pop(one.key, None)
-        if one.code is None:
-            return
-        self._context.catalog.plugins.unregister(one.key)
-        self._context.gather()
-        unload(one.code.namespace)
-        one.code, one.wires = None, ()
+        if one.code is not None:
+            self._context.catalog.plugins.unregister(one.key)
+            self._context.gather()
+            unload(one.code.namespace)
+            one.code, one.wires = None, ()
 
     def _remember(self) -> None:
         now = {one.key: tuple(one.wires) for one in reversed(self._known.in_order_of_use())}

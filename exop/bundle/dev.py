@@ -89,9 +89,8 @@ def _bound(node: ast.stmt, table: symtable.SymbolTable) -> Iterator[str]:
         yield _ALL
     for one in ast.walk(node) if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else ():
         stored = isinstance(one, (ast.Attribute, ast.Subscript)) and not isinstance(one.ctx, ast.Load)
-        called = (
-            isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and not isinstance(one.value.func, ast.Name)
-        )
+        call = one.value if isinstance(one, ast.Expr) else None
+        called = isinstance(call, ast.Call) and not isinstance(call.func, ast.Name)
         if stored or called:
             yield from re.findall(r"\w+", ast.unparse(one))[:1]
 

@@ -180,10 +180,9 @@ class BundleStore:
 
     def remember(self, lists: Mapping[str, Sequence[str]], file: str = STARTED) -> None:
         """Store a list of names for each bundle: which are started, or what bundles have offered."""
-        if self._temporary:
-            return
-        with _written(self.folder):
-            replace_file(DISK, self.folder / file, json.dumps(dict(lists), indent=2).encode())
+        if not self._temporary:
+            with _written(self.folder):
+                replace_file(DISK, self.folder / file, json.dumps(dict(lists), indent=2).encode())
 
     def close(self) -> None:
         """Remove the folder, if it is temporary."""

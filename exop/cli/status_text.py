@@ -207,9 +207,7 @@ def as_text(facts: Facts) -> list[str]:
 def _slet_text(facts: Facts) -> str:
     lines = [f"{facts['slet']}  ({facts['role']}){'' if facts['here'] else '  (its code is not here)'}"]
     lines += _indented(facts["doc"])
-    rows = [
-        [one["direction"], one["port"], one["type"] + ("  (pulled)" if one["pulled"] else "")] for one in facts["ports"]
-    ]
+    rows = [[one["direction"], one["port"], one["type"] + "  (pulled)" * one["pulled"]] for one in facts["ports"]]
     lines += [columns(("", "", ""), rows, indent="  ")] if rows else []
     lines += _settings(facts["settings"])
     if facts["memento"]:

@@ -303,9 +303,7 @@ class Live(View):
 
 def choose_view(*, quiet: bool) -> View:
     """Return the view for stderr: live on a terminal, else log lines, or nothing if *quiet*."""
-    if quiet:
-        return View()
-    return Live() if sys.stderr.isatty() and not is_json() else Log()
+    return View() if quiet else Live() if sys.stderr.isatty() and not is_json() else Log()
 
 
 def print_summary(report: Mapping[str, Any]) -> None:

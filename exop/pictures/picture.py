@@ -220,15 +220,14 @@ def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
     height = max((place.y + HEIGHT / 2 for place in places.values()), default=MARGIN) + MARGIN
     height += PASS * len(layout.back)
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {STYLE}>',
-            f"<title>{html_text(picture.mesh.name)}</title>",
-            f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {STYLE}>',
+        f"<title>{html_text(picture.mesh.name)}</title>",
+        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
+        *parts,
+        "</svg>\n",
+    ]
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)

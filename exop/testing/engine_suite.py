@@ -116,7 +116,6 @@ class Suite:
             _copied(tmp_path / "first", tmp_path / "copy")
             _emitted(platform, 50)
         with _platform(self, tmp_path / "copy") as platform:
-            assert not platform.failed_to_restart, platform.failed_to_restart
             self._check_all(platform)
 
     def test_a_sink_that_accepts_nothing_makes_the_source_wait(self) -> None:
@@ -272,7 +271,6 @@ class PullEngineSuite(Suite):
                 _Run.limit = 60
                 _until(copied.is_set)
             with _platform(self, copy) as platform:
-                assert not platform.failed_to_restart, platform.failed_to_restart
                 self._check_all(platform)
 
     def test_a_punctuation_leaves_after_its_rows(self) -> None:
@@ -319,6 +317,7 @@ def _platform(suite: Suite, state: Path | None, **given: Any) -> Iterator[Platfo
     plugins = Plugins()
     plugins.register("engine_suite", SimpleNamespace(register_slets=hookimpl(lambda: [rows, note, suite.slet])))
     with Platform(state=state, control=False, plugins=plugins, **given) as platform:
+        assert not platform.failed_to_restart, platform.failed_to_restart
         yield platform
 
 

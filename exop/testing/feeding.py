@@ -255,9 +255,8 @@ def leaving(spec: SletSpec, payloads: Iterable[Any]) -> list[Any]:
     batches = any(port.name == OUT and port.type.form == "batch" for port in spec.outputs)
     left: list[Any] = []
     for payload in payloads:
-        if payload is None or isinstance(payload, EndOfStream):
-            continue
-        left += payload if batches and isinstance(payload, list) else [payload]
+        if payload is not None and not isinstance(payload, EndOfStream):
+            left += payload if batches and isinstance(payload, list) else [payload]
     return left
 
 

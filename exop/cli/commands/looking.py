@@ -256,9 +256,7 @@ def _value(value: Any) -> str:
 
 
 def _slet_lines(one: Mapping[str, Any]) -> str:
-    ports = [
-        f"{one['direction']} {one['port']}: {one['type']}{' (pulled)' if one['pulled'] else ''}" for one in one["ports"]
-    ]
+    ports = [f"{one['direction']} {one['port']}: {one['type']}{' (pulled)' * one['pulled']}" for one in one["ports"]]
     lines = (", ".join(ports), ", ".join(one["settings"]))
     return "\n".join([f"{one['slet']}  ({one['role']})  {one['doc']}", *(f"    {line}" for line in lines if line)])
 

@@ -87,16 +87,15 @@ def _as_text(found: dict[str, Any]) -> str:
         columns(("log", "start", "end", "bytes"), [[*one.values()] for one in found["logs"]], "  "),
         columns(("bundle",), [[one] for one in found["bundles"]], "  "),
     )
-    return "\n".join(
-        [
-            f"{found['directory']}: version {known['version']}, generation {known['generation']} (noted: {state})",
-            *filter(None, tables),
-            *(["would not start:"] if found["down"] else []),
-            *(f"  {problem}" for problem in found["down"]),
-            "damage:" if found["damage"] else "nothing is damaged",
-            *(f"  {problem}" for problem in found["damage"]),
-        ]
-    )
+    lines = [
+        f"{found['directory']}: version {known['version']}, generation {known['generation']} (noted: {state})",
+        *filter(None, tables),
+        *(["would not start:"] if found["down"] else []),
+        *(f"  {problem}" for problem in found["down"]),
+        "damage:" if found["damage"] else "nothing is damaged",
+        *(f"  {problem}" for problem in found["damage"]),
+    ]
+    return "\n".join(lines)
 
 
 def examine(directory: Path) -> dict[str, Any]:
