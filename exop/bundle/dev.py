@@ -90,8 +90,7 @@ def _bound(node: ast.stmt, table: symtable.SymbolTable) -> Iterator[str]:
     for one in ast.walk(node) if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else ():
         stored = isinstance(one, (ast.Attribute, ast.Subscript)) and not isinstance(one.ctx, ast.Load)
         call = one.value if isinstance(one, ast.Expr) else None
-        called = isinstance(call, ast.Call) and not isinstance(call.func, ast.Name)
-        if stored or called:
+        if stored or (isinstance(call, ast.Call) and not isinstance(call.func, ast.Name)):
             yield from re.findall(r"\w+", ast.unparse(one))[:1]
 
 

@@ -145,8 +145,7 @@ class _Finder(MetaPathFinder):
         if not rest:
             return ModuleSpec(ROOT, None, is_package=True)
         package, _, module = rest.partition(".")
-        namespace = _loaded.get(f"{ROOT}.{package}")
-        found = namespace.find(module) if namespace is not None else None
+        found = namespace.find(module) if (namespace := _loaded.get(f"{ROOT}.{package}")) is not None else None
         if namespace is None or found is None:
             # No other finder may find it: a file that was added later is not part of the loaded bundle.
             raise ModuleNotFoundError(f"no bundle that is loaded has the module {fullname!r}", name=fullname)

@@ -174,14 +174,11 @@ def shadow_progress(node: str, one: Facts) -> str:
 def proof_lines(found: Facts) -> Iterator[str]:
     """Yield the result of a successful trial, a line for each node."""
     for node, one in found.items():
-        times = one.get("busy_ms", {})
-        busy = ""
-        if times.get("old") and times.get("new"):
-            parts = "  ".join(f"{name} {times['old'][name]:g} → {times['new'][name]:g}" for name in times["old"])
-            busy = f"; ms per item, old → new: {parts}"
+        old, new = (one.get("busy_ms", {}).get(which, {}) for which in ("old", "new"))
+        ms = "  ".join(f"{name} {old[name]:g} → {new[name]:g}" for name in old if new)
         equal = "equal" if one["compared"] else "no difference"
         compared = f"{counted(one['items'], 'item')}, {counted(one['compared'], 'output')} compared"
-        yield f"shadow {node}: {equal} on {compared} in {one['seconds']:.1f} s{busy}"
+        yield f"shadow {node}: {equal} on {compared} in {one['seconds']:.1f} s{ms and '; ms per item, old → new: '}{ms}"
 
 
 def beside_lines(status: Facts) -> Iterator[str]:

@@ -201,8 +201,7 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
     memento = given.pop(spec.state[0], None) if spec.state else None
     pulled = {port.name: items for port in spec.inputs if port.pulled}
     with opened(spec, memento, {**given, **pulled}) as (instance, call):
-        out = getattr(instance, OUT, None)
-        pushed = out if isinstance(out, CollectingOutput) else CollectingOutput()
+        pushed = out if isinstance(out := getattr(instance, OUT, None), CollectingOutput) else CollectingOutput()
         if spec.iterated:
             found = []
             for payload in call(None)() or ():

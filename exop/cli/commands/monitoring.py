@@ -173,8 +173,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{name}: not started again: {why}" for name, why in status["failed_to_restart"].items())
     for name, one in status["applications"].items():
         nodes = one["nodes"].items()
-        failed = [f"{node} is {facts['state']}: {facts['error']}" for node, facts in nodes if "error" in facts]
-        if failed:
+        if failed := [f"{node} is {facts['state']}: {facts['error']}" for node, facts in nodes if "error" in facts]:
             yield f"{name}: {', '.join(failed)}"
         elif one["state"] not in ("running", "delivering", "finished") and not one["crashed"]:
             yield f"{name}: {state_text(one)}" + (f": {one['problem']}" if "problem" in one else "")

@@ -306,8 +306,7 @@ class PortWindow:
     @property
     def _over(self) -> bool:
         """Whether no window will become due or take another item."""
-        last = self.panes.last
-        passed = last is not None and self.now is not None and self.now >= self.panes.end_of(last)
+        passed = (last := self.panes.last) is not None and self.now is not None and self.now >= self.panes.end_of(last)
         over = passed if self.left is None else self.left <= 0
         return over and not self.closed and (self.before is None or self.before._over)
 

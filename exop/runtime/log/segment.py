@@ -189,8 +189,7 @@ def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
         return 0
     body = begin + key_length
-    end = body + length
-    if len(data) < end or zlib.crc32(data[begin:end]) != known:
+    if len(data) < (end := body + length) or zlib.crc32(data[begin:end]) != known:
         return int(end - at)
     held = (position, position + end - at, first, first + rows, time, rows, kind, data[body:end])
     return tuple.__new__(Frame, held)  # in half the time of `Frame(...)`
