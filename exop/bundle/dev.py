@@ -165,10 +165,9 @@ def reusing(old: Namespace, new: Namespace) -> Callable[[ModuleType, bytes, str]
         tree = ast.parse(source, file)
         module.__doc__ = ast.get_docstring(tree, clean=False)
         name = module.__name__.removeprefix(new.name).removeprefix(".")
-        try:
+        known: dict[str, Any] = {}
+        with suppress(BundleBroken):
             known = vars(import_module("", old, name))
-        except BundleBroken:
-            known = {}
         flags = compile(tree, file, "exec", dont_inherit=True).co_flags & annotations.compiler_flag
         for one in statements_of(source):
             if known and _ALL not in one.binds and changed.isdisjoint((name, each) for each in one.binds):

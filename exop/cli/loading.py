@@ -12,6 +12,7 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -177,12 +178,10 @@ def _imported(path: Path) -> ModuleType:
 
 def _builds(value: Any) -> bool:
     """Whether *value* is a function annotated to return an application."""
-    if not callable(value) or isinstance(value, type):
-        return False
-    try:
-        return typing.get_type_hints(value).get("return") in (Application, Mesh)
-    except (NameError, TypeError):
-        return False
+    if callable(value) and not isinstance(value, type):
+        with suppress(NameError, TypeError):
+            return typing.get_type_hints(value).get("return") in (Application, Mesh)
+    return False
 
 
 def _installed(given: str, catalog: Catalog, running: Iterable[str] | None, bundles: Bundles) -> Target:

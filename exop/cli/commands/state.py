@@ -63,8 +63,7 @@ def _down(meshes: Mapping[str, str], installed: Collection[str], started: Collec
     for name, topology in meshes.items():
         slets = [str(node.get("slet", "")) for node in read_toml(topology).get("nodes", {}).values()]
         for bundle in dict.fromkeys(slet.rpartition(":")[0] for slet in slets if "@" in slet):
-            if bundle not in installed or bundle not in started:
-                known = bundle in installed
+            if not (known := bundle in installed) or bundle not in started:
                 start = f"`exop bundle start {bundle}`" if known else "`exop bundle install FILE --start`"
                 yield (
                     f"{name}: its bundle {bundle} is {'not started' if known else 'not installed'} here; start the "

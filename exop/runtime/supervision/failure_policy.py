@@ -459,10 +459,9 @@ def _failed_item(
     component: Component, kind: Literal["kept", "dead letter"], failed: KeptItem, memento: tuple[bytes | None, str]
 ) -> FailedItem:
     spec = component.spec
-    try:
-        code: str | None = name_of(spec.factory)
-    except (NotStorable, AttributeError):
-        code = None
+    code: str | None = None
+    with suppress(NotStorable, AttributeError):
+        code = name_of(spec.factory)
     where = (component.application, component.node.name, spec.identity, code, failed.port)
     settings, text = dict(component.node.settings), error_text(failed.error)
     return FailedItem(kind, *where, failed.item, settings, *memento, text, failed.text, time.time())
