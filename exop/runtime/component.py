@@ -140,8 +140,7 @@ class Component(Lifecycle):
     def _pulled_input(self, port: PortSpec) -> PulledInput:
         """Make a pulled port: an engine has a separate driver for it; other slets that get pushed items never wait."""
         name = f"{self.node.name}.{port.name}"
-        if self.spec.own_driver:
-            assert isinstance(self.driver, EngineDriver)
+        if isinstance(self.driver, EngineDriver):
             puller = Puller(f"{self.application}.{name}", self.driver)
             self.pullers = self.driver.pullers = [*self.driver.pullers, puller]
             return PulledInput(port, name, puller, self._pulled_mark)

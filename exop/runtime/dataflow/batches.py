@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from exop.errors import WiringError
 from exop.model.items import Reference
@@ -115,8 +115,7 @@ def _shared(batch: Any, form: Any, convert: Callable[[], Any]) -> Any:
 
 def _rows(batch: Any, item: Any) -> list[Any]:
     if (described := type_of(item)).kind != "record" or described.is_row:
-        rows: list[Any] = batch.to_pylist()
-        return rows
+        return cast("list[Any]", batch.to_pylist())
     names = [name for name in batch.schema.names if name in described.fields]
     if 0 < len(names) < batch.num_columns:  # the other columns are not needed
         batch = batch.select(names)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from exop.model.items import CONTROL
 from exop.model.slets.spec import Result
@@ -63,8 +63,7 @@ def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Pus
     for number, link in enumerate(links):
         names |= {f"{name}{number}": value for name, value in vars(link).items()} | {"last": link.tally}
     exec(code, names)
-    made: Push = names["push"]
-    return made
+    return cast("Push", names["push"])
 
 
 @lru_cache(maxsize=512)

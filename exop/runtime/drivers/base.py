@@ -369,8 +369,7 @@ class Driver:
         some of the targets may receive it twice.
         """
         if issubclass(type(error), Unwind):
-            unwound: Unwind = error  # type: ignore[assignment]
-            return unwound
+            return error  # type: ignore[return-value]
         if issubclass(type(error), Halted):
             raise error
         if item is not None:
