@@ -180,8 +180,7 @@ def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
         late = "" if one["lag_s"] is None else number(one["lag_s"])
         row = [one["channel"], one["peer"], one["state"], number(one["lag"]), late, number(one["credit"])]
         connectors.append((row, one["state"] != "connected"))
-    of_connectors = ("connector", "peer", "state", "lag", "lag s", "credit")
-    for names, rows in ((head, nodes), (of_connectors, connectors)):
+    for names, rows in ((head, nodes), (("connector", "peer", "state", "lag", "lag s", "credit"), connectors)):
         lines = columns(names, [row for row, _ in rows], indent="  ").splitlines()
         yield from zip(lines, ["dim", *(ALARM if marked else "" for _, marked in rows)], strict=False)
 
