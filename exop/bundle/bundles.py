@@ -245,8 +245,7 @@ class Bundles:
         """List the installed bundles with their states, contents, missing requirements and users."""
         with self._lock:
             rows = [self._facts(one) for one in self._known.in_order()]
-        broken = [{"bundle": key, "state": "broken", "problem": str(error)} for key, error in self.broken.items()]
-        return rows + broken
+        return rows + [{"bundle": key, "state": "broken", "problem": str(error)} for key, error in self.broken.items()]
 
     def states(self) -> dict[str, str]:
         """Return the state of each installed bundle, without waiting for the work on one."""
@@ -282,8 +281,7 @@ class Bundles:
 
     def _install(self, archive: Archive) -> Bundle:
         """Store a bundle that is not installed."""
-        known = self._known.get(archive.manifest.key)
-        if known is not None and known.archive.digest != archive.digest:
+        if (known := self._known.get(archive.manifest.key)) is not None and known.archive.digest != archive.digest:
             cure = f"give this one another version, or uninstall that one: `exop bundle uninstall {known.key}`"
             raise BundleError(bundle=known.key, problem="is installed already, with other files", cure=cure)
         if known is None:
@@ -361,12 +359,11 @@ class Bundles:
             registration.unregister()
         one.services = []
         self._again.pop(one.key, None)
-        if one.code is None:
-            return
-        self._context.catalog.plugins.unregister(one.key)
-        self._context.gather()
-        unload(one.code.namespace)
-        one.code, one.wires = None, ()
+        if one.code is not None:
+            self._context.catalog.plugins.unregister(one.key)
+            self._context.gather()
+            unload(one.code.namespace)
+            one.code, one.wires = None, ()
 
     def _remember(self) -> None:
         now = {one.key: tuple(one.wires) for one in reversed(self._known.in_order_of_use())}
@@ -421,8 +418,7 @@ def _plans(
                 raise BundleError(bundle=plugin, problem=problem, cure=cure)
         for node in nodes:
             new = renewed[str(node.slet.plugin)].key
-            offered = {spec.name: spec for spec in context.slets_of(new).values()}
-            if node.slet.name not in offered:
+            if node.slet.name not in (offered := {spec.name: spec for spec in context.slets_of(new).values()}):
                 what, there = repr(node.slet.name), f"{mesh.name}.{node.name}"
                 cure = f"offer it again, or replace {there} first"
                 raise BundleError(bundle=new, problem=f"offers no slet {what}, which {there} runs", cure=cure)

@@ -89,10 +89,8 @@ def _bound(node: ast.stmt, table: symtable.SymbolTable) -> Iterator[str]:
         yield _ALL
     for one in ast.walk(node) if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else ():
         stored = isinstance(one, (ast.Attribute, ast.Subscript)) and not isinstance(one.ctx, ast.Load)
-        called = (
-            isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and not isinstance(one.value.func, ast.Name)
-        )
-        if stored or called:
+        call = one.value if isinstance(one, ast.Expr) else None
+        if stored or (isinstance(call, ast.Call) and not isinstance(call.func, ast.Name)):
             yield from re.findall(r"\w+", ast.unparse(one))[:1]
 
 
@@ -167,10 +165,9 @@ def reusing(old: Namespace, new: Namespace) -> Callable[[ModuleType, bytes, str]
         tree = ast.parse(source, file)
         module.__doc__ = ast.get_docstring(tree, clean=False)
         name = module.__name__.removeprefix(new.name).removeprefix(".")
-        try:
+        known: dict[str, Any] = {}
+        with suppress(BundleBroken):
             known = vars(import_module("", old, name))
-        except BundleBroken:
-            known = {}
         flags = compile(tree, file, "exec", dont_inherit=True).co_flags & annotations.compiler_flag
         for one in statements_of(source):
             if known and _ALL not in one.binds and changed.isdisjoint((name, each) for each in one.binds):

@@ -109,8 +109,7 @@ def read_manifest(text: str, place: str) -> Manifest:
     for key in ("name", "version"):
         if key not in document:
             raise _wrong(place, f"has no {key}", f'write {key} = "…" in its {MANIFEST}')
-    name = document["name"]
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name := document["name"]):
         raise _wrong(place, f"is called {name!r}", "use small letters, digits and '-', beginning with a letter")
     requires = document.get("requires", {})
     _check(place, "key of [requires]", requires, _REQUIRES)
@@ -143,9 +142,8 @@ def wired_to(text: str, manifest: Manifest, others: Iterable[Manifest]) -> str:
 
     Its first line has them, in place of those of an earlier update.
     """
-    chosen = {one.name: str(one) for one in manifest.wired} | {
-        one.name: f"{one.name}==={one.version}" for one in others
-    }
+    chosen = {one.name: str(one) for one in manifest.wired}
+    chosen |= {one.name: f"{one.name}==={one.version}" for one in others}
     # The key stands before all tables, one of which may have another of this name.
     rest = re.sub(r"(?m)^[ \t]*wired\s*=\s*\[[^]]*\].*\n?", "", text, count=1) if manifest.wired else text
     return f"wired = {json.dumps([chosen[name] for name in sorted(chosen)])}\n{rest}"
@@ -218,8 +216,7 @@ def _offers(place: str, key: str, document: Mapping[str, Any]) -> tuple[Offer, .
 
 
 def _pattern(place: str, text: str) -> str:
-    path = PurePosixPath(text)
-    if not text or path.is_absolute() or ".." in path.parts:
+    if not text or (path := PurePosixPath(text)).is_absolute() or ".." in path.parts:
         raise _wrong(place, f"names the files {text!r}", "write paths or patterns inside the bundle's folder")
     return text
 

@@ -62,8 +62,7 @@ class Namespace:
         A folder with modules is a package also without the file.
         """
         path = module.replace(".", "/")
-        inside = f"{path}/__init__.py" if path else "__init__.py"
-        if inside in self.files:
+        if (inside := f"{path}/__init__.py" if path else "__init__.py") in self.files:
             return inside, True
         if path and f"{path}.py" in self.files:
             return f"{path}.py", False
@@ -146,8 +145,7 @@ class _Finder(MetaPathFinder):
         if not rest:
             return ModuleSpec(ROOT, None, is_package=True)
         package, _, module = rest.partition(".")
-        namespace = _loaded.get(f"{ROOT}.{package}")
-        found = namespace.find(module) if namespace is not None else None
+        found = namespace.find(module) if (namespace := _loaded.get(f"{ROOT}.{package}")) is not None else None
         if namespace is None or found is None:
             # No other finder may find it: a file that was added later is not part of the loaded bundle.
             raise ModuleNotFoundError(f"no bundle that is loaded has the module {fullname!r}", name=fullname)
@@ -267,8 +265,7 @@ def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
         slets[name] = slet
     channels = []
     for offer in manifest.channels:
-        channel = _find(manifest, namespace, offer)
-        if not (isinstance(channel, type) and issubclass(channel, Channel)):
+        if not (isinstance(channel := _find(manifest, namespace, offer), type) and issubclass(channel, Channel)):
             raise _broken(manifest, namespace, offer, f"{offer.attribute} is no sub-class of exop.Channel")
         channels.append(channel)
     builders = [_find(manifest, namespace, offer) for offer in manifest.builders]
@@ -296,8 +293,7 @@ def place_of(error: BaseException, folder: Path) -> tuple[str, int]:
 
 def _find(manifest: Manifest, namespace: Namespace, offer: Offer) -> Any:
     """Return the attribute of a module that a manifest names."""
-    module = import_module(manifest.key, namespace, offer.module)
-    if not hasattr(module, offer.attribute):
+    if not hasattr(module := import_module(manifest.key, namespace, offer.module), offer.attribute):
         known = [name for name, value in vars(module).items() if not name.startswith("_") and callable(value)]
         problem = f"{offer.module} has no {offer.attribute!r}; {suggest(offer.attribute, known)}"
         raise _broken(manifest, namespace, offer, problem)

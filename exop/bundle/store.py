@@ -92,8 +92,7 @@ def checked_archive(files: Mapping[str, bytes], name: str) -> Archive:
 
 
 def _read(name: str, archive: zipfile.ZipFile) -> dict[str, bytes]:
-    entries = [one for one in archive.infolist() if not one.filename.endswith("/")]
-    if len(entries) > MOST_FILES:
+    if len(entries := [one for one in archive.infolist() if not one.filename.endswith("/")]) > MOST_FILES:
         _refuse(name, f"it holds {len(entries)} files, the bound is {MOST_FILES}")
     taken: set[str] = set()
     for entry in entries:
@@ -181,10 +180,9 @@ class BundleStore:
 
     def remember(self, lists: Mapping[str, Sequence[str]], file: str = STARTED) -> None:
         """Store a list of names for each bundle: which are started, or what bundles have offered."""
-        if self._temporary:
-            return
-        with _written(self.folder):
-            replace_file(DISK, self.folder / file, json.dumps(dict(lists), indent=2).encode())
+        if not self._temporary:
+            with _written(self.folder):
+                replace_file(DISK, self.folder / file, json.dumps(dict(lists), indent=2).encode())
 
     def close(self) -> None:
         """Remove the folder, if it is temporary."""
@@ -227,8 +225,7 @@ def _stored(home: Path) -> Archive:
     if archive.manifest.key != home.name:
         cure = "uninstall it, and install it again"
         raise ArchiveRefused(archive=str(home), problem=f"it holds {archive.manifest.key}", cure=cure)
-    noted = _digest(home)
-    if noted.exists() and noted.read_bytes() != archive.digest.encode():
+    if (noted := _digest(home)).exists() and noted.read_bytes() != archive.digest.encode():
         cure = f"remove the folder {home} and {noted}, and install it again"
         raise BundleError(bundle=home.name, problem="is not what was installed: a file is damaged", cure=cure)
     return archive

@@ -68,8 +68,7 @@ def make_app(arguments: Sequence[str] = ()) -> App:
         family, _, name = command.names[0].rpartition(" ")
         function = command.function if (family or name) in arguments else f"{command.module}:{command.name}"
         if family and family not in app:
-            below = App(name=family, help=FAMILIES[family], default_parameter=PLAIN, result_action="return_value")
-            app.command(below)
+            app.command(App(name=family, help=FAMILIES[family], default_parameter=PLAIN, result_action="return_value"))
         (app[family] if family else app).command(function, name=name if family else command.names)
     return app
 

@@ -12,6 +12,7 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -155,8 +156,7 @@ def _imported(path: Path) -> ModuleType:
     # The module gets another name, so that a user's `queue.py` does not replace the standard library's.
     taken = path.stem in sys.modules or not path.stem.isidentifier() or path.stem in sys.stdlib_module_names
     name = f"exop_file_{path.stem}" if taken else path.stem
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
+    if (found := importlib.util.spec_from_file_location(name, path)) is None or found.loader is None:
         raise BuilderError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(found)
     if str(path.parent) not in sys.path:
@@ -178,12 +178,10 @@ def _imported(path: Path) -> ModuleType:
 
 def _builds(value: Any) -> bool:
     """Whether *value* is a function annotated to return an application."""
-    if not callable(value) or isinstance(value, type):
-        return False
-    try:
-        return typing.get_type_hints(value).get("return") in (Application, Mesh)
-    except (NameError, TypeError):
-        return False
+    if callable(value) and not isinstance(value, type):
+        with suppress(NameError, TypeError):
+            return typing.get_type_hints(value).get("return") in (Application, Mesh)
+    return False
 
 
 def _installed(given: str, catalog: Catalog, running: Iterable[str] | None, bundles: Bundles) -> Target:
@@ -328,8 +326,7 @@ def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
             raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")
         values = configured(f"the builder {name}", settings, {key: one.value for key, one in given.items()})
     except (UnknownName, SettingError) as error:
-        wrong = given.get(str(error.facts.get("setting", error.facts.get("name"))))
-        if wrong is not None and wrong.place:
+        if (wrong := given.get(str(error.facts.get("setting", error.facts.get("name"))))) is not None and wrong.place:
             error.add_note(f"it is given by {wrong.place}")
         raise
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tomllib import loads
@@ -189,10 +190,7 @@ class Proof(Bounds):
 
 
 def _seconds(text: str) -> float:
-    try:
-        found = float(text.removesuffix("s"))
-    except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise BuilderError(f"--keep {text} is no time; write 60s")
-    return found
+    with suppress(ValueError):
+        if 0 < (found := float(text.removesuffix("s"))) < float("inf"):
+            return found
+    raise BuilderError(f"--keep {text} is no time; write 60s")

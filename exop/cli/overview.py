@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import CodeType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from exop.errors import ExopError
 from exop.hooks import Plugins
@@ -95,8 +95,7 @@ class Command:
     @property
     def function(self) -> Callable[..., int | None]:
         """The function itself; reading it imports its module."""
-        found: Callable[..., int | None] = getattr(import_module(self.module), self.name)
-        return found
+        return cast("Callable[..., int | None]", getattr(import_module(self.module), self.name))
 
     @property
     def summary(self) -> str:

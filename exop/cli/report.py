@@ -102,8 +102,7 @@ def further(error: BaseException) -> str:
         return "; ".join(notes)
     cause = error.__cause__
     if isinstance(error, errors.MeshError) and cause is None:
-        place = where(error)
-        return f"at {place}" if place else ""
+        return f"at {place}" if (place := where(error)) else ""
     if cause is None or issubclass(type(cause), ExopError):
         return ""
     place = where(cause)

@@ -84,8 +84,7 @@ def undelivered(status: Facts) -> Iterator[str]:
 def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:
     """Yield a line for each host on which the last *failures* checkpoints of an application have failed."""
     for where, one in [(f" on {host}", one) for host, one in status.get("hosts", {}).items()] or [("", status)]:
-        found = one.get("checkpoints", {})
-        if found.get("trouble") and found.get("failing", 1) >= failures:
+        if (found := one.get("checkpoints", {})).get("trouble") and found.get("failing", 1) >= failures:
             held = ", ".join(f"{counted(left, 'item')} of {node}" for node, left in found.get("unwritten", {}).items())
             why = found["trouble"].removeprefix(f"{status['name']}: no checkpoint was taken: ")
             yield f"{status['name']}: no checkpoints{where}: {why}{held and f'; not written: {held}'}"
@@ -137,8 +136,7 @@ def troubles(facts: Facts, place: str) -> list[str]:
         )
         lines += _indented(hang["stack"])
         lines.append("end the operation it waits for: the node cannot be changed before this call returns")
-    dead = facts.get("dead_letters")
-    if dead is not None and dead.get("sent"):
+    if (dead := facts.get("dead_letters")) is not None and dead.get("sent"):
         lines.append(f"{counted(dead['sent'], 'dead letter')} went into the channel {dead['channel']}")
     if dead is not None and (dead["count"] or dead["dropped"]):
         dropped = f", {counted(dead['dropped'], 'older one')} dropped" if dead["dropped"] else ""
@@ -183,14 +181,11 @@ def shadow_progress(node: str, one: Facts) -> str:
 def proof_lines(found: Facts) -> Iterator[str]:
     """Yield the result of a successful trial, a line for each node."""
     for node, one in found.items():
-        times = one.get("busy_ms", {})
-        busy = ""
-        if times.get("old") and times.get("new"):
-            parts = "  ".join(f"{name} {times['old'][name]:g} → {times['new'][name]:g}" for name in times["old"])
-            busy = f"; ms per item, old → new: {parts}"
+        old, new = (one.get("busy_ms", {}).get(which, {}) for which in ("old", "new"))
+        ms = "  ".join(f"{name} {old[name]:g} → {new[name]:g}" for name in old if new)
         equal = "equal" if one["compared"] else "no difference"
         compared = f"{counted(one['items'], 'item')}, {counted(one['compared'], 'output')} compared"
-        yield f"shadow {node}: {equal} on {compared} in {one['seconds']:.1f} s{busy}"
+        yield f"shadow {node}: {equal} on {compared} in {one['seconds']:.1f} s{ms and '; ms per item, old → new: '}{ms}"
 
 
 def beside_lines(status: Facts) -> Iterator[str]:
@@ -216,9 +211,7 @@ def as_text(facts: Facts) -> list[str]:
 def _slet_text(facts: Facts) -> str:
     lines = [f"{facts['slet']}  ({facts['role']}){'' if facts['here'] else '  (its code is not here)'}"]
     lines += _indented(facts["doc"])
-    rows = [
-        [one["direction"], one["port"], one["type"] + ("  (pulled)" if one["pulled"] else "")] for one in facts["ports"]
-    ]
+    rows = [[one["direction"], one["port"], one["type"] + "  (pulled)" * one["pulled"]] for one in facts["ports"]]
     lines += [columns(("", "", ""), rows, indent="  ")] if rows else []
     lines += _settings(facts["settings"])
     if facts["memento"]:

@@ -63,6 +63,4 @@ def paused(milliseconds: float | None) -> str:
 
 def pairs(figures: dict[str, Any]) -> str:
     """Format metrics by name on one line."""
-    return "  ".join(
-        f"{name} {number(value) if is_number(value) else clean(str(value))}" for name, value in figures.items()
-    )
+    return "  ".join(f"{name} {number(one) if is_number(one) else clean(str(one))}" for name, one in figures.items())

@@ -180,8 +180,7 @@ def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
         late = "" if one["lag_s"] is None else number(one["lag_s"])
         row = [one["channel"], one["peer"], one["state"], number(one["lag"]), late, number(one["credit"])]
         connectors.append((row, one["state"] != "connected"))
-    of_connectors = ("connector", "peer", "state", "lag", "lag s", "credit")
-    for names, rows in ((head, nodes), (of_connectors, connectors)):
+    for names, rows in ((head, nodes), (("connector", "peer", "state", "lag", "lag s", "credit"), connectors)):
         lines = columns(names, [row for row, _ in rows], indent="  ").splitlines()
         yield from zip(lines, ["dim", *(ALARM if marked else "" for _, marked in rows)], strict=False)
 
@@ -303,9 +302,7 @@ class Live(View):
 
 def choose_view(*, quiet: bool) -> View:
     """Return the view for stderr: live on a terminal, else log lines, or nothing if *quiet*."""
-    if quiet:
-        return View()
-    return Live() if sys.stderr.isatty() and not is_json() else Log()
+    return View() if quiet else Live() if sys.stderr.isatty() and not is_json() else Log()
 
 
 def print_summary(report: Mapping[str, Any]) -> None:

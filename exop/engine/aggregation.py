@@ -103,7 +103,7 @@ class Aggregation:
         found = {ROWS: Accumulator("n", "", pa.int64())}
         for function, column in self.values.values():
             for kind in {"count": ("n",), "avg": ("n", "sum")}.get(function, (function,)):
-                one = Accumulator(kind, column, self._accumulated(kind, column))
+                one = Accumulator(kind, column, self._type(kind, column))
                 found.setdefault(one.name, one)
         return tuple(found.values())
 
@@ -134,9 +134,7 @@ class Aggregation:
         """Return the number of the last window that is complete if the stream is complete up to *time*."""
         if not self.window or abs(time) == inf:
             return LAST if time == inf else FIRST
-        if self.exact:
-            return int((floor(time) + 1) // self.slide)
-        return floor(nextafter(time, inf) / self.slide)
+        return int((floor(time) + 1) // self.slide) if self.exact else floor(nextafter(time, inf) / self.slide)
 
     def check_times(self, batch: pa.RecordBatch, most: int = 1 << 53) -> None:
         """Raise `ValueError` if a row has no time, or one whose windows have no number.
@@ -214,27 +212,21 @@ class Aggregation:
 
     def lacks(self, held: Mapping[str, Any]) -> str | None:
         """Return why this aggregation cannot continue with a state of the layout *held*, or `None`."""
-        own = self.layout()
-        if own["windows"] != held["windows"]:
+        if (own := self.layout())["windows"] != held["windows"]:
             return f"its windows are {own['windows']}, those of the state {held['windows']}"
         if own["keys"] != held["keys"]:
             return f"its keys are {_listed(own['keys'])}, those of the state {_listed(held['keys'])}"
         missing = {name: kind for name, kind in own["accumulators"].items() if held["accumulators"].get(name) != kind}
-        if missing:
-            return f"the state has no {_listed(missing)}; it has {_listed(held['accumulators'])}"
-        return None
+        return f"the state has no {_listed(missing)}; it has {_listed(held['accumulators'])}" if missing else None
 
-    def _accumulated(self, kind: str, column: str) -> pa.DataType:
-        if kind == "n":
+    def _type(self, kind: str, column: str) -> pa.DataType:
+        """Return the type of an accumulator, or of the value of a function."""
+        if kind in ("n", "count"):
             return pa.int64()
         carried = self.columns.field(column).type
-        if kind == "sum":
-            return pa.int64() if pa.types.is_integer(carried) else pa.float64()
-        return carried
-
-    def _type(self, function: str, column: str) -> pa.DataType:
-        kind = "n" if function == "count" else function
-        return pa.float64() if function == "avg" else self._accumulated(kind, column)
+        if kind in ("min", "max"):
+            return carried
+        return pa.int64() if kind == "sum" and pa.types.is_integer(carried) else pa.float64()
 
     def _value(self, groups: pa.Table, function: str, column: str) -> Any:
         if function != "avg":

@@ -249,8 +249,7 @@ class Feed:
                 self.put_out()
             self._trigger.wait(self, timeout)
             end = self._log.end if limit is None else self._whole(start, min(self._log.end, start + limit))
-            if self.retired or end <= start:
-                end = start
+            end = start if self.retired else max(start, end)
             if self.follower is not None:
                 self.follower.plan(self, end)
             if end == start:

@@ -56,8 +56,7 @@ class Groups(Engine):
 
     def advance(self, time: float) -> list[pa.RecordBatch]:
         """Return the results of the windows that are complete, and drop them."""
-        complete = self._of.complete(time)
-        if not self._of.window or self._complete == complete:
+        if not self._of.window or self._complete == (complete := self._of.complete(time)):
             return []
         self._collect()
         ended = np.asarray(self._groups.column(WINDOW)) <= complete
@@ -96,13 +95,11 @@ class Groups(Engine):
             rows, steps = np.arange(batch.num_rows), np.arange(1, of.windows + 1)
             numbers = np.add.outer(ends.astype(np.int64), steps).ravel()
             timely = numbers > self._complete
-            late = int(len(numbers) - timely.sum())
-            if late or of.windows > 1:
+            if (late := int(len(numbers) - timely.sum())) or of.windows > 1:
                 table, numbers = table.take(pa.array(rows.repeat(of.windows)[timely])), numbers[timely]
         table = table.append_column(WINDOW, pa.array(numbers))
         wanted = [([], "count_all") if one.name == ROWS else (one.column, _ROW[one.kind]) for one in of.accumulators]
-        found = _aggregated(table, [WINDOW, *of.keys], wanted)
-        return found.rename_columns(of.state.names).cast(of.state), late
+        return _aggregated(table, [WINDOW, *of.keys], wanted).rename_columns(of.state.names).cast(of.state), late
 
     def _collect(self, *more: pa.Table) -> None:
         if self._parts or more:

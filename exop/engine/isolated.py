@@ -127,8 +127,7 @@ class IsolatedEngine(Engine):
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return the metrics of the engine after the last call, the memory of the process, and how often it started."""
-        process = self._process
-        memory = _resident(process.pid) if process is not None else 0
+        memory = _resident(process.pid) if (process := self._process) is not None else 0
         return {**self._metrics, "worker_memory": memory, "worker_starts": self._starts}
 
     def _called(self, method: str, *given: Any) -> Any:

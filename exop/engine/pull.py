@@ -149,8 +149,7 @@ class EventTime:
         """Return the event time with the step of its column, if it is one of *columns*, a `pyarrow.Schema`."""
         if self.step is not None or self.column not in columns.names:
             return self
-        floating = str(columns.field(self.column).type) in ("halffloat", "float", "double")
-        return replace(self, step=0 if floating else 1)
+        return replace(self, step=0 if str(columns.field(self.column).type) in ("halffloat", "float", "double") else 1)
 
     def after(self, complete: float) -> float:
         """Return the earliest time that may follow if the stream is complete up to *complete*."""

@@ -214,8 +214,7 @@ class PullSlet(Slet):
         else:
             feed.check_open()
         number = self.tie.arrived(port)
-        fresh = self.tie.take(port, payload)
-        if fresh is None and number >= self._repeated.get(port, sys.maxsize):
+        if (fresh := self.tie.take(port, payload)) is None and number >= self._repeated.get(port, sys.maxsize):
             fresh = payload  # known since before a crash, but only now are the rows before it in the channel again
         if fresh is not None:
             self._give(port, fresh)
@@ -263,8 +262,7 @@ class PullSlet(Slet):
     def _begin(self, progress: QueryProgress, predecessor: PullEngine | bytes | None = None) -> None:
         if (place := self.tie.directory) is not None and (place / _ENDED).exists():
             self._ended = json.loads((place / _ENDED).read_text())
-        engine = self.compiled(progress)
-        self.engine = engine
+        self.engine = engine = self.compiled(progress)
         for port, feed in self.feeds.items():
             if progress.probes:
                 feed.probe()
@@ -351,8 +349,7 @@ class PullSlet(Slet):
             with self._sending:
                 for feed in self.feeds.values():
                     feed.put_out(over=True)
-                end = replace(self._progress, end=self._reached(), over=True)
-                self._put([(self.out, EndOfStream())], end)
+                self._put([(self.out, EndOfStream())], replace(self._progress, end=self._reached(), over=True))
         except Exception as error:  # noqa: BLE001 - such as a full disk: nothing else would tell that the end is missing
             if not isinstance(error, EngineError):  # `_watch` reports those
                 self._fail(error)

@@ -49,8 +49,7 @@ class BatchTrigger:
 
     def crosses(self, before: float | None, after: float) -> bool:
         """Return whether there is a boundary after the time *before*, up to the time *after*."""
-        length = self.boundary
-        return length is not None and (before is None or after // length > before // length)
+        return (length := self.boundary) is not None and (before is None or after // length > before // length)
 
     def release(self, *, lasting: bool = False) -> object:
         """Let polls return at once until `hold` gets the result, or until `resume`, unless it is *lasting*."""

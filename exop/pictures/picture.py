@@ -220,15 +220,14 @@ def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
     height = max((place.y + HEIGHT / 2 for place in places.values()), default=MARGIN) + MARGIN
     height += PASS * len(layout.back)
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {STYLE}>',
-            f"<title>{html_text(picture.mesh.name)}</title>",
-            f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {STYLE}>',
+        f"<title>{html_text(picture.mesh.name)}</title>",
+        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
+        *parts,
+        "</svg>\n",
+    ]
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -294,8 +293,7 @@ def _arrow(arrows: list[Arrow], line: str, tip: str, x: float, y: float) -> Iter
     width = 2.6 if any(arrow.remote for arrow in arrows) else 1.3
     yield f'<path d="{line}" fill="none" stroke="#666" stroke-width="{width}"{dashes}/><path d="{tip}" fill="#666"/>'
     style = 'font-size="10" fill="#555" text-anchor="middle" paint-order="stroke" stroke="#fff" stroke-width="4"'
-    label = _label(arrows)
-    yield f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{html_text(label)}</text>' if label else ""
+    yield f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{html_text(label)}</text>' if (label := _label(arrows)) else ""
 
 
 def _label(arrows: list[Arrow]) -> str:

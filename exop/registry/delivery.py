@@ -104,7 +104,6 @@ class Delivery:
 
     def _dispatch_all(self) -> None:
         """Deliver the queued events until there are none, or until a listener has taken too long."""
-        me = threading.current_thread()
         while True:
             with self._news:
                 if not self._news.wait_for(lambda: self._waiting, LINGER):
@@ -118,7 +117,7 @@ class Delivery:
             except BaseException:  # noqa: BLE001 (any error of a listener ends only this call)
                 _log.exception("a listener failed on %s; the other listeners are still called", event)
             with self._news:
-                if self._dispatcher is me:
+                if self._dispatcher is threading.current_thread():
                     self._call = None
                     continue
                 del self._left[listener]

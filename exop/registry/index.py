@@ -37,8 +37,7 @@ class ServiceReference:
         self.properties: Final[Mapping[str, Value]] = MappingProxyType(properties)
         #: The service itself.
         self.service: Final[Any] = service
-        ranking = properties.get(RANKING, 0)
-        if type(ranking) is not int:
+        if type(ranking := properties.get(RANKING, 0)) is not int:
             problem = f"the property {RANKING!r} is {ranking!r}; a ranking is a whole number"
             raise RegistryError(problem, property=RANKING)
         #: The sort key in lists: by ranking (the highest first), then by identifier, which is its remainder by `_IDS`.
@@ -117,8 +116,7 @@ class ServiceIndex:
             found: list[Posting] = []
             found_size = 0
             for name, key in term:
-                posting = by_name[name].get(key) if name in by_name else None
-                if posting is not None:
+                if (posting := by_name[name].get(key) if name in by_name else None) is not None:
                     found.append(posting)
                     found_size += 1 if isinstance(posting, int) else len(posting)
             if size < 0 or found_size < size:
@@ -133,28 +131,24 @@ class ServiceIndex:
         return (self._references[number % _IDS] for number in sorted(numbers))
 
     def _post(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
-        by_name = self._postings
         for name, value in properties:
-            postings = by_name.setdefault(name, {})
+            postings = self._postings.setdefault(name, {})
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
-                posting = postings.setdefault(key, order)
-                if isinstance(posting, dict):
+                if isinstance(posting := postings.setdefault(key, order), dict):
                     posting[order] = None
                 elif posting != order:
                     postings[key] = {posting: None, order: None}
 
     def _withdraw(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
-        by_name = self._postings
         for name, value in properties:
-            postings = by_name.get(name, {})  # none if all services with the property have an empty list there
+            postings = self._postings.get(name, {})  # none if all services with the property have an empty list there
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
-                posting = postings[key]
-                if isinstance(posting, dict):
+                if isinstance(posting := postings[key], dict):
                     del posting[order]
                 if isinstance(posting, int) or not posting:
                     del postings[key]
             if not postings:
-                by_name.pop(name, None)
+                self._postings.pop(name, None)
 
 
 def keys_of(value: Value) -> Iterable[Scalar]:

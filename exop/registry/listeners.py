@@ -154,14 +154,11 @@ class SubscriptionIndex:
     def announce(self, old: ServiceReference | None, new: ServiceReference | None) -> None:
         """Queue the events of a change for the subscriptions whose filters match, the oldest first."""
         found = dict(self._unconditional)
-        for reference in (old, new) if self._by_value else ():
-            if reference is not None:
-                properties = reference.properties
-                for name, by_value in self._by_value.items():
-                    if name in properties:
-                        value = properties[name]
-                        for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
-                            found.update(by_value.get(key, {}))
+        for reference in filter(None, (old, new)) if self._by_value else ():
+            for name, by_value in self._by_value.items():
+                if (value := reference.properties.get(name)) is not None:
+                    for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
+                        found.update(by_value.get(key, {}))
         for subscription in sorted(found, key=_number):
             subscription.announce(old, new)
 

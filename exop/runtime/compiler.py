@@ -151,8 +151,7 @@ def _entry_by_form(component: Component, port: PortSpec, push: Push, late: Late)
 
 def _is_plain(component: Component, port: PortSpec) -> bool:
     """Whether the slet takes and returns single items, by one port each, without control items or further ports."""
-    spec = component.spec
-    out = next((one.type for one in spec.outputs if one.name == OUT), None)
+    out = next((one.type for one in component.spec.outputs if one.name == OUT), None)
     mixed = out is not None and (out.punctuation or out.end or out.form != "item")
     return not (mixed or component.buffered or port.type.punctuation or port.type.end or port.type.form != "item")
 
@@ -178,8 +177,7 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
     def push(item: Any) -> None:
         tally.received += 1
         try:
-            found = call(item)
-            found = [*found] if lazy else found
+            found = [*call(item)] if lazy else call(item)
         except BaseException as error:  # noqa: BLE001 (any error of a slet is handled by its policy)
             stuck(item, error, send_result)
             return
@@ -201,9 +199,7 @@ def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
         begin = clock()
         if not (isinstance(payload, CONTROL) or (refers and are_references(payload))):
             payload = to_columns(payload, port.type) if form == "columns" else to_items(payload, port.type.item)
-        found = plain(payload)
-        if lazy:
-            found = [*found]
+        found = [*plain(payload)] if lazy else plain(payload)
         took = clock() - begin
         metrics.busy += took
         metrics.times.append(took)
@@ -339,8 +335,7 @@ def _waiting_entry(component: Component, port: PortSpec) -> Entry:
             if opened is not None:
                 opened(payload)
                 return
-            driver = current_driver()
-            if driver is None:  # a test or an embedding program pushes, and has no safe point at which to wait
+            if current_driver() is None:  # a test or an embedding program pushes: no safe point at which to wait
                 waits = f"{component.wait_reason}; push the items that fill it first"
                 problem = waits if component.unfilled else f"it is {component.status}; resume it first"
                 phase = f"taking an item at {port.name!r}"

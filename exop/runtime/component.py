@@ -140,8 +140,7 @@ class Component(Lifecycle):
     def _pulled_input(self, port: PortSpec) -> PulledInput:
         """Make a pulled port: an engine has a separate driver for it; other slets that get pushed items never wait."""
         name = f"{self.node.name}.{port.name}"
-        if self.spec.own_driver:
-            assert isinstance(self.driver, EngineDriver)
+        if isinstance(self.driver, EngineDriver):
             puller = Puller(f"{self.application}.{name}", self.driver)
             self.pullers = self.driver.pullers = [*self.driver.pullers, puller]
             return PulledInput(port, name, puller, self._pulled_mark)
@@ -405,8 +404,7 @@ class Component(Lifecycle):
 
     def iterate(self) -> Iterator[Any]:
         """Wait until the channels that the slet reads are filled; then return the iterator of the source driver."""
-        if self.driver is not None and self.unfilled:
-            driver = self.driver
+        if (driver := self.driver) is not None and self.unfilled:
             driver.hold(self.wait_reason, until=lambda: not self.unfilled or driver.ending or driver.restarting)
             driver.rest()
             if driver.retired or driver.restarting:

@@ -142,8 +142,7 @@ class ComponentManager:
             late.callback(channel.close)
             return channel
 
-        kind = self.kinds.get(spec.kind)
-        if kind is None or kind.__module__.startswith("exop."):
+        if (kind := self.kinds.get(spec.kind)) is None or kind.__module__.startswith("exop."):
             channel = make()
         else:
             owner = Owner(application, spec.name, channel_id(application, spec.name))
@@ -153,8 +152,7 @@ class ComponentManager:
 
     def channel_home(self, application: str, name: str) -> Path | None:
         """Return the folder for the files of a channel."""
-        folder = self._folder(application)
-        return folder and folder / f"{name}.channel"
+        return (folder := self._folder(application)) and folder / f"{name}.channel"
 
     def adopt_channel(self, application: str, channel: Channel) -> None:
         """Register a channel that the wiring has inserted, unless it is registered already."""
@@ -211,8 +209,7 @@ class ComponentManager:
 
 
 def _state_of(component: Component) -> dict[str, Any]:
-    pending = [str(line) for line in component.node.pending] or None
-    return {names.STATE: str(component.status), names.PENDING: pending}
+    return {names.STATE: str(component.status), names.PENDING: [str(line) for line in component.node.pending] or None}
 
 
 def channel_id(application: str, name: str) -> str:

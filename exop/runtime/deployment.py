@@ -107,8 +107,7 @@ class Deployment:
 
         A slet that replaces another one has the same input. The slets that it pushes into get other items than before.
         """
-        logs = {name: one for name, one in self.channels.items() if isinstance(one, LogChannel)}
-        if not logs:
+        if not (logs := {name: one for name, one in self.channels.items() if isinstance(one, LogChannel)}):
             self.lineage = {}
             return
         found = {name: one for name, one in self.lineage.items() if name in after.nodes}
@@ -156,8 +155,7 @@ class Deployment:
     def _drivers(self) -> list[Driver]:
         attended = list(self._attended.values())
         own = [one.driver for one in attended if isinstance(one.driver, (SourceDriver, EngineDriver))]
-        pullers = [puller for one in attended for puller in one.pullers]
-        return [*self.workers.values(), *own, *pullers]
+        return [*self.workers.values(), *own, *(puller for one in attended for puller in one.pullers)]
 
     def open(self, seconds: float | None = None) -> None:
         """Open all slets, several at a time, each within *seconds*; return when all of them are ready.
@@ -368,8 +366,7 @@ class Deployment:
     def silent(self, channel: Channel) -> list[str]:
         """Return the producers (`node.port`) of a channel that have neither ended nor sent a punctuation."""
         producers = [f"{node.name}.{port}" for node, port in self.mesh.producers(channel.name)]
-        merge = self.merges.get(channel.name)
-        return merge.silent(producers) if merge is not None else producers
+        return merge.silent(producers) if (merge := self.merges.get(channel.name)) is not None else producers
 
     def _look_for_deadlocks(self, drivers: Iterable[Driver]) -> None:
         """Report deadlocks: a full queue whose consumer waits for a channel whose producer waits for this queue."""
@@ -377,25 +374,20 @@ class Deployment:
         for driver in drivers:
             if (queue := driver.waits_at) is None:
                 continue
-            waiting = {*driver.waiting()}
-            if driver in waiting:  # since an engine has come to rest without a result
+            if driver in (waiting := {*driver.waiting()}):  # since an engine has come to rest without a result
                 queue.check_again()
             if not (held := {one for one in waiting if one.held_by is not None}):
                 continue  # the usual case: the queue is full for a moment
-            readers = [one for one in self.components.values() if not held.isdisjoint((one.driver, one.pusher))]
-            for reader in readers:
-                names = ", ".join(repr(one.name) for one in reader.unfilled if driver in self._fillers(one))
-                if names:
+            for reader in [one for one in self.components.values() if not held.isdisjoint((one.driver, one.pusher))]:
+                if names := ", ".join(repr(one.name) for one in reader.unfilled if driver in self._fillers(one)):
                     found[queue] = (
                         f"{reader.node.name} accepts no items until {names} is filled, whose producer waits for room "
                         f"in the queue {queue.name!r}, which holds {counted(queue.capacity, 'item')}: a deadlock. Put "
                         f"another queue before it, with room for all items until then, or fill {names} from "
                         f"another source"
                     )
-        for queue in self._deadlocked.keys() - found.keys():
-            queue.trouble = None
-        for queue, trouble in found.items():
-            queue.trouble = trouble
+        for queue in self._deadlocked | found:
+            queue.trouble = found.get(queue)
         if found.keys() - self._deadlocked.keys():
             self.notify_waiting()
         self._deadlocked = found

@@ -64,8 +64,7 @@ class History:
         platform does not have, only an operation that creates it (*new*) is recorded. An error of the user's code, or
         an interrupt, is an outcome like any other.
         """
-        entries = _ENTRIES.get()
-        if application in entries or not (new or application in self._known):
+        if application in (entries := _ENTRIES.get()) or not (new or application in self._known):
             yield entries.get(application, {})
             return
         entry = {"application": application, "what": what, **_caller(), **facts}
@@ -91,8 +90,7 @@ class History:
         if self.store is not None and before.revision:
             from exop.model.meshes.topology import section_text
 
-            keeps = before.durable == after.durable
-            undo = {} if keeps else {"application/": section_text(before, "application", "")}
+            undo = {} if before.durable == after.durable else {"application/": section_text(before, "application", "")}
             for kind in ("channels", "nodes"):
                 old, new = getattr(before, kind), getattr(after, kind)
                 for name in (*touched(old, new), *missing(old, new)):
@@ -158,8 +156,7 @@ class History:
         from exop.model.meshes.topology import section_text, sections
 
         rows = self._rows(mesh.name)
-        entry = rows.get(number)
-        if entry is None or not entry.get("undo"):
+        if (entry := rows.get(number)) is None or not entry.get("undo"):
             if entry is None:
                 why = "does not exist"
             elif self.store is None and entry.get("from"):

@@ -302,8 +302,7 @@ class Lifecycle(Owner):
                     self.tie.settle()
             finally:
                 with self._going_on:
-                    proceeds = self._stopped_by is None or (then_proceed and self._stopped_by is stop)
-                    if proceeds and self._open:
+                    if self._open and (self._stopped_by is None or (then_proceed and self._stopped_by is stop)):
                         self._go_on()
 
         return quiesce
@@ -331,8 +330,7 @@ class Lifecycle(Owner):
         if self.instance is None or not overrides(type(self.instance), "metrics"):
             return {}
         with self._turn:
-            asking = self._asking
-            if asking is None or asking.over:
+            if (asking := self._asking) is None or asking.over:
                 asking = self._asking = self.user.begin(self, "reporting figures", self._ask_figures)
         if not asking.wait(PATIENCE):
             return {**self._figures, "metrics()": f"has not answered for {asking.seconds:.1f} s"}
@@ -365,8 +363,7 @@ def imports_to_open(spec: SletSpec) -> list[str]:
     import dis
     from importlib.util import resolve_name
 
-    function = getattr(spec.factory, "__enter__", None)
-    if not isinstance(function, FunctionType):
+    if not isinstance(function := getattr(spec.factory, "__enter__", None), FunctionType):
         return []
     instructions, package = list(dis.get_instructions(function)), function.__globals__.get("__package__") or ""
     imports = [place for place, one in enumerate(instructions) if one.opname == "IMPORT_NAME"]

@@ -304,8 +304,7 @@ class PulledInput(InputPort[Any]):
         return items
 
     def _control(self, mark: Punctuation | EndOfStream, items: list[Any]) -> None:
-        shown = self.spec.type.punctuation if isinstance(mark, Punctuation) else self.spec.type.end
-        if shown:
+        if self.spec.type.punctuation if isinstance(mark, Punctuation) else self.spec.type.end:
             items.append(mark)
         self.ended = self.ended or isinstance(mark, EndOfStream)
         self._seen(self.spec.name, mark)

@@ -18,8 +18,7 @@ def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, 
     A plain function is cloned with other defaults, so that a call costs no more than any; other callables are wrapped.
     """
     function = spec.factory
-    named = dict(settings) | ({spec.state[0]: state} if spec.state else {})
-    if not named:
+    if not (named := dict(settings) | ({spec.state[0]: state} if spec.state else {})):
         return function
     if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
         return functools.partial(function, **named)
@@ -64,8 +63,7 @@ def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callabl
     def careful_call(item: Any) -> Any:
         before = state.copied()
         try:
-            result = call(item)
-            return [*result] if lazy else result
+            return [*call(item)] if lazy else call(item)
         except BaseException:
             put_back(state, before)
             raise

@@ -123,8 +123,7 @@ class Watermark(Slet, Generic[T], name="watermark"):
             batch = batch.filter(~late)
         self.followed.floor = floor
         left = (batch,) if batch.num_rows else ()
-        due = floor > before and self._due(before, floor)
-        return (*left, Punctuation.before(floor, self.idle)) if due else left
+        return (*left, Punctuation.before(floor, self.idle)) if floor > before and self._due(before, floor) else left
 
     def _due(self, before: float, floor: float) -> bool:
         """Whether a punctuation is due when the time increases from *before* to *floor*."""

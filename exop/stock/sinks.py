@@ -71,9 +71,8 @@ class WriteLines(Slet, name="write_lines"):
     def _place(self) -> None:
         """Truncate the file to the counted bytes, at the first item, when an old slet no longer writes."""
         written, path, here = self.written, str(self.path), os.path.realpath(self.path)
-        real = written.real or os.path.realpath(written.path)
         # An equal `path` is the same file also in a working directory that was moved.
-        if written.path not in ("", path) and real != here:
+        if written.path not in ("", path) and (real := written.real or os.path.realpath(written.path)) != here:
             if os.path.exists(real) and os.path.getsize(real) > written.size:
                 os.truncate(real, written.size)  # after a crash: what follows comes again, and goes to the other file
             written.before = {os.path.realpath(name): size for name, size in written.before.items()}
@@ -158,8 +157,7 @@ class HoldingSink(Slet, ABC):
         Raises:
             StoredStateError: *place* contains a lot of a later checkpoint, whose rows would be written twice.
         """
-        out = self.last_lot(self._place) if self.held.run else 0
-        if out > self.held.number:
+        if (out := self.last_lot(self._place) if self.held.run else 0) > self.held.number:
             raise StoredStateError(
                 what=f"the checkpoint with the lot {self.held.number} of the rows for {place}",
                 problem=f"the lot {out} is there already, so the checkpoint is not the newest",

@@ -46,8 +46,7 @@ def check_source(source: Any, *, items: int | Sequence[Any] | None = None, **giv
         problem = "it drives itself" if spec.own_driver else "it has an input"
         raise SletError(slet=spec.name, what="source to check", problem=problem, cure="give an α-slet that is iterated")
     start = given.pop(spec.state[0], None) if spec.state else None
-    most = len(items) + 1 if isinstance(items, Sequence) else items
-    cuts, uncut, ended = _run(spec, start, given, most)
+    cuts, uncut, ended = _run(spec, start, given, len(items) + 1 if isinstance(items, Sequence) else items)
     if isinstance(items, Sequence):
         assert _same(uncut, list(items)), f"{spec.name} gave {safe_repr(uncut, MOST)}, not {safe_repr([*items], MOST)}"
     for number, memento in cuts:

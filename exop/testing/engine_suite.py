@@ -105,8 +105,7 @@ class Suite:
             for turn in range(6):
                 _emitted(platform, _Run.limit + 25)
                 _until(lambda: not platform.deployment("suite").channels["arriving"].depth)  # the engine has them
-                mesh = platform.mesh("suite")
-                platform.apply(mesh.configure("query", **(self.settings if turn % 2 else self.other)))
+                platform.apply(platform.mesh("suite").configure("query", **(self.settings if turn % 2 else self.other)))
             self._check_all(platform)
 
     def test_every_row_once_and_in_order_after_a_crash(self, tmp_path: Path) -> None:
@@ -117,7 +116,6 @@ class Suite:
             _copied(tmp_path / "first", tmp_path / "copy")
             _emitted(platform, 50)
         with _platform(self, tmp_path / "copy") as platform:
-            assert not platform.failed_to_restart, platform.failed_to_restart
             self._check_all(platform)
 
     def test_a_sink_that_accepts_nothing_makes_the_source_wait(self) -> None:
@@ -218,8 +216,7 @@ class EngineSuite(Suite):
             method = getattr(instance, port.method or port.name)
             found = [one for number in range(1, 6) for one in method(entering(port, self.row(number)))]
             instance.flush()
-            stored = dump_memento(getattr(instance, name), spec.name)
-            memento = load_memento(stored, kind, spec.name)
+            memento = load_memento(dump_memento(getattr(instance, name), spec.name), kind, spec.name)
             rest = [self.row(number) for number in range(6, 11)]
             after = feed(self.slet, [*rest, Punctuation(10)], **{name: memento}, **self.settings)
             here = list(method(Punctuation(5)))
@@ -274,7 +271,6 @@ class PullEngineSuite(Suite):
                 _Run.limit = 60
                 _until(copied.is_set)
             with _platform(self, copy) as platform:
-                assert not platform.failed_to_restart, platform.failed_to_restart
                 self._check_all(platform)
 
     def test_a_punctuation_leaves_after_its_rows(self) -> None:
@@ -321,6 +317,7 @@ def _platform(suite: Suite, state: Path | None, **given: Any) -> Iterator[Platfo
     plugins = Plugins()
     plugins.register("engine_suite", SimpleNamespace(register_slets=hookimpl(lambda: [rows, note, suite.slet])))
     with Platform(state=state, control=False, plugins=plugins, **given) as platform:
+        assert not platform.failed_to_restart, platform.failed_to_restart
         yield platform
 
 

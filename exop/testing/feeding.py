@@ -124,8 +124,7 @@ def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens
         SletError: *slet* is not a class slet.
         UnknownName, SettingError: a setting is unknown, or its value is invalid.
     """
-    spec = spec_of(slet)
-    if not spec.is_class:
+    if not (spec := spec_of(slet)).is_class:
         raise SletError(slet=spec.name, what="class slet", problem="it is a function", cure="call it, or use feed()")
     memento = given.pop(spec.state[0], None) if spec.state else None
     with opened(spec, memento, given) as (instance, _):
@@ -202,8 +201,7 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
     memento = given.pop(spec.state[0], None) if spec.state else None
     pulled = {port.name: items for port in spec.inputs if port.pulled}
     with opened(spec, memento, {**given, **pulled}) as (instance, call):
-        out = getattr(instance, OUT, None)
-        pushed = out if isinstance(out, CollectingOutput) else CollectingOutput()
+        pushed = out if isinstance(out := getattr(instance, OUT, None), CollectingOutput) else CollectingOutput()
         if spec.iterated:
             found = []
             for payload in call(None)() or ():
@@ -256,9 +254,8 @@ def leaving(spec: SletSpec, payloads: Iterable[Any]) -> list[Any]:
     batches = any(port.name == OUT and port.type.form == "batch" for port in spec.outputs)
     left: list[Any] = []
     for payload in payloads:
-        if payload is None or isinstance(payload, EndOfStream):
-            continue
-        left += payload if batches and isinstance(payload, list) else [payload]
+        if payload is not None and not isinstance(payload, EndOfStream):
+            left += payload if batches and isinstance(payload, list) else [payload]
     return left
 
 

@@ -142,8 +142,7 @@ def _errors_in(path: Path) -> Iterator[None]:
     try:
         yield
     except BundleBroken as error:
-        parts = Path(error.file).parts
-        if not path.is_dir() or error.bundle not in parts:
+        if not path.is_dir() or error.bundle not in (parts := Path(error.file).parts):
             raise
         file = path.joinpath(*parts[parts.index(error.bundle) + 1 :])
         manifest = read_manifest((path / MANIFEST).read_text(encoding="utf-8"), str(path))

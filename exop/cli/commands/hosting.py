@@ -295,8 +295,7 @@ def policy(file: Path, /, *, json: Json = False) -> int:
     peers = read_policy(file)
     facts: dict[str, dict[str, Any]] = {name: rights._asdict() for name, rights in peers.items()}
     rows = [(name, one.role or "-", *(", ".join(to) or "-" for to in one[1:])) for name, one in peers.items()]
-    table = columns(("peer", "role", "reads", "writes"), rows)
-    return answer(facts, table or "no peer may do anything", json=json)
+    return answer(facts, columns(("peer", "role", "reads", "writes"), rows) or "no peer may do anything", json=json)
 
 
 def peers_text(found: list[dict[str, Any]]) -> str:

@@ -155,8 +155,8 @@ def mesh(
 
         loaded, catalog, _ = load_mesh(app, parameters, params, load, running())
         made = resolved(loaded, catalog.slets, durable=False)
-        here = all(node.slet.is_here for node in made.nodes.values())
-        inserted = preview(made, catalog.kinds)[0] if here else {}  # refuses whatever `exop run` would refuse
+        # The preview refuses whatever `exop run` would refuse.
+        inserted = preview(made, catalog.kinds)[0] if all(one.slet.is_here for one in made.nodes.values()) else {}
     if chosen == "toml":
         print(made.to_toml(), end="")
     elif chosen == "json":
@@ -240,8 +240,7 @@ def _rows(platform: dict[str, Any]) -> list[list[str]]:
     for name, one in ((name, whole(status)) for name, status in platform["applications"].items()):
         facts = [lasts(one), str(len(one["nodes"])), number(totals_of(one)["items"])] if one["nodes"] else [""] * 3
         rows.append([*begin, name, state_text(one) + held_nodes(one), *facts, address])
-    failed = platform.get("failed_to_restart", ())
-    rows += [[*begin, name, "not started again", "", "", "", ""] for name in failed]
+    rows += [[*begin, name, "not started again", "", "", "", ""] for name in platform.get("failed_to_restart", ())]
     return rows or [[*begin, "-", "waits", "", "", "", address]]
 
 
@@ -257,9 +256,7 @@ def _value(value: Any) -> str:
 
 
 def _slet_lines(one: Mapping[str, Any]) -> str:
-    ports = [
-        f"{one['direction']} {one['port']}: {one['type']}{' (pulled)' if one['pulled'] else ''}" for one in one["ports"]
-    ]
+    ports = [f"{one['direction']} {one['port']}: {one['type']}{' (pulled)' * one['pulled']}" for one in one["ports"]]
     lines = (", ".join(ports), ", ".join(one["settings"]))
     return "\n".join([f"{one['slet']}  ({one['role']})  {one['doc']}", *(f"    {line}" for line in lines if line)])
 
@@ -297,8 +294,7 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
             raise UnknownName(place="this installation", kind="slet", name=target, known=own or known)
     if target.endswith(".json") and Path(target).is_file():
         return slet_facts(facts_of(absent(Path(target).read_bytes())), here=False)
-    found = find_target(target, catalog, running())
-    if found.which in found.slets:
+    if (found := find_target(target, catalog, running())).which in found.slets:
         return slet_facts(facts_of(found.slets[found.which]))
     if found.which:
         return builder_facts(found.which, found.builder())

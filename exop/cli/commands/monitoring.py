@@ -172,10 +172,8 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield the applications of a platform that should run but do not, except those with a crashed driver."""
     yield from (f"{name}: not started again: {why}" for name, why in status["failed_to_restart"].items())
     for name, one in status["applications"].items():
-        failed = [
-            f"{node} is {facts['state']}: {facts['error']}" for node, facts in one["nodes"].items() if "error" in facts
-        ]
-        if failed:
+        nodes = one["nodes"].items()
+        if failed := [f"{node} is {facts['state']}: {facts['error']}" for node, facts in nodes if "error" in facts]:
             yield f"{name}: {', '.join(failed)}"
         elif one["state"] not in ("running", "delivering", "finished") and not one["crashed"]:
             yield f"{name}: {state_text(one)}" + (f": {one['problem']}" if "problem" in one else "")

@@ -164,8 +164,7 @@ def _stop(watch: Watch) -> None:
     if keeps := watch.keeps:
         watch.platform.close(timeout)
     left = keeps or watch.platform.remove(watch.application, timeout)
-    late = [one for one in deployment.drivers() if isinstance(one, ThreadDriver) and one.alive]
-    if late or not left:
+    if (late := [one for one in deployment.drivers() if isinstance(one, ThreadDriver) and one.alive]) or not left:
         where = whereabouts(deployment.components.values(), late)
         say(f"{watch.application}: a slet has not returned, and is left behind{where and ':'}{where}")
 

@@ -63,8 +63,7 @@ def _down(meshes: Mapping[str, str], installed: Collection[str], started: Collec
     for name, topology in meshes.items():
         slets = [str(node.get("slet", "")) for node in read_toml(topology).get("nodes", {}).values()]
         for bundle in dict.fromkeys(slet.rpartition(":")[0] for slet in slets if "@" in slet):
-            if bundle not in installed or bundle not in started:
-                known = bundle in installed
+            if not (known := bundle in installed) or bundle not in started:
                 start = f"`exop bundle start {bundle}`" if known else "`exop bundle install FILE --start`"
                 yield (
                     f"{name}: its bundle {bundle} is {'not started' if known else 'not installed'} here; start the "
@@ -87,16 +86,15 @@ def _as_text(found: dict[str, Any]) -> str:
         columns(("log", "start", "end", "bytes"), [[*one.values()] for one in found["logs"]], "  "),
         columns(("bundle",), [[one] for one in found["bundles"]], "  "),
     )
-    return "\n".join(
-        [
-            f"{found['directory']}: version {known['version']}, generation {known['generation']} (noted: {state})",
-            *filter(None, tables),
-            *(["would not start:"] if found["down"] else []),
-            *(f"  {problem}" for problem in found["down"]),
-            "damage:" if found["damage"] else "nothing is damaged",
-            *(f"  {problem}" for problem in found["damage"]),
-        ]
-    )
+    lines = [
+        f"{found['directory']}: version {known['version']}, generation {known['generation']} (noted: {state})",
+        *filter(None, tables),
+        *(["would not start:"] if found["down"] else []),
+        *(f"  {problem}" for problem in found["down"]),
+        "damage:" if found["damage"] else "nothing is damaged",
+        *(f"  {problem}" for problem in found["damage"]),
+    ]
+    return "\n".join(lines)
 
 
 def examine(directory: Path) -> dict[str, Any]:

@@ -157,8 +157,7 @@ class Channel(ABC):
         """Return the key field and the number of the partitions of a channel, as in its `partitioning`."""
         if spec.settings.get("by") is None:
             return None
-        found = channel_settings(cls, spec)
-        return (found["by"], found["partitions"]) if "partitions" in found else None
+        return (found["by"], found["partitions"]) if "partitions" in (found := channel_settings(cls, spec)) else None
 
     def native(self, engine: str) -> Mapping[str, Any] | None:
         """Return a reference by which *engine* itself reads the items, without the platform; `None` if it cannot."""

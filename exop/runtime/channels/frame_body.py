@@ -147,8 +147,7 @@ def checked(event: Event) -> Event:
 
 def control_event(mark: Punctuation | EndOfStream, at: float = 0.0) -> Event:
     """Encode a control item."""
-    content = (mark.time, mark.idle) if isinstance(mark, Punctuation) else None
-    return Event(1, CONTROL, b"", _packed(content), at)
+    return Event(1, CONTROL, b"", _packed((mark.time, mark.idle) if isinstance(mark, Punctuation) else None), at)
 
 
 def event_of(method: Method, payload: Any, at: float = 0.0) -> Event:
@@ -356,8 +355,7 @@ def _row(kind: Hashable) -> tuple[bytes, Callable[[Any], list[Any]]] | None:
     if is_named_tuple(found):
         names, values = list(found._fields), list
     elif dataclasses.is_dataclass(found) and found not in (Punctuation, EndOfStream):
-        names = [field.name for field in dataclasses.fields(found)]
-        if len(names) < 2:
+        if len(names := [field.name for field in dataclasses.fields(found)]) < 2:
             return None
         several = attrgetter(*names)
         values = lambda item: list(several(item))  # type: ignore[assignment]  # noqa: E731

@@ -72,8 +72,7 @@ class Inbox(Connector, QueueChannel):
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
-        fresh = Inbox(self.name, **settings)
-        if fresh.epoch == self.epoch:
+        if (fresh := Inbox(self.name, **settings)).epoch == self.epoch:
             return self._become(fresh, ())
         self.detach()  # nothing more arrives
         waiting = [*self.entries]  # the worker keeps the object
@@ -191,8 +190,7 @@ class Inbox(Connector, QueueChannel):
         """Return the report to send."""
         with self._turn:
             self._trim()
-            room = self.capacity - self.depth if self._bytes < LARGEST else 0
-            credit = self._next + max(0, room)
+            credit = self._next + (max(0, self.capacity - self.depth) if self._bytes < LARGEST else 0)
             self._granted = max(self._granted, credit)
             self._reported = Progress(self.incarnation, self._next, self._acknowledged, credit)
             return self._reported

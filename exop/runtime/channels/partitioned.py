@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from keyword import iskeyword
 from operator import attrgetter, itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from exop.errors import MeshError
 from exop.model.meshes.partitions import MOST, partition_of, ranges, rows_by_owner
@@ -172,8 +172,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse)
             raise
 
     def probe() -> Entry:
-        probes = [{name: one.probe for name, one in group.items()} for group in groups]
-        return route(partitioning, probes, refuse)
+        return route(partitioning, [{name: one.probe for name, one in group.items()} for group in groups], refuse)
 
     late = {"push": lambda: _push(expression, table, push_other), "push_batch": lambda: push_batch, "probe": probe}
     every = fan_out([entry for group in groups for entry in group.values()])
@@ -203,8 +202,7 @@ def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException]
     pushes = {entry: entry.push for entry in dict.fromkeys(table)}
     names: dict[str, Any] = {"owners": Owners([pushes[entry] for entry in table]), "other": other}
     exec(_PUSH.format(key=key), names)
-    made: Push = names["push"]
-    return made
+    return cast("Push", names["push"])
 
 
 def _table(partitioning: Partitioning, groups: Sequence[Members]) -> list[Entry]:

@@ -217,8 +217,7 @@ class QueueChannel(Buffered):
             if len(entries) + self._extra >= capacity:
                 self._wait_for_room()
             append(item)
-            worker = self.worker
-            if worker is not None and worker.sleeping and (not self._held_since or self._suffices()):
+            if (worker := self.worker) is not None and worker.sleeping and (not self._held_since or self._suffices()):
                 worker.wake()
 
         def push_probe(item: Any) -> None:
@@ -317,8 +316,7 @@ class QueueChannel(Buffered):
         self._held_since = 0.0
         batch, moments = list[Any](), (0.0, 0.0)
         while len(batch) < self.deliver.gathers and entries:
-            item = entries[0]
-            if type(item) is Packet:
+            if type(item := entries[0]) is Packet:
                 if item.method != "push":
                     break
                 moments = moments if moments[1] else (item.origin, item.stored)
@@ -486,5 +484,4 @@ class QueueChannel(Buffered):
 
 def _moments() -> tuple[float, float]:
     """Return the time at which the in-flight item left its source, and the current time."""
-    driver = current_driver()
-    return driver.origin if driver else 0.0, time.perf_counter()
+    return driver.origin if (driver := current_driver()) else 0.0, time.perf_counter()

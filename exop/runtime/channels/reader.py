@@ -97,8 +97,7 @@ def answer(
 
 def _query(channel: Channel, predicate: str, most: int | None = None) -> list[Any]:
     """Return the items of the content for which a condition holds, as in a conditional update."""
-    names = ConditionNames(f"the channel {channel.name!r}", {ITEM: PortType()})
-    holds = read_condition(predicate, names).test({})
+    holds = read_condition(predicate, ConditionNames(f"the channel {channel.name!r}", {ITEM: PortType()})).test({})
     content = channel.replay(channel.start) if isinstance(channel, LogChannel) else channel.read("")
     return [item for item in content if holds(item)][:most]
 
@@ -186,8 +185,7 @@ class Reader(DirectChannel):
 
     def typed(self, types: Sequence[PortType]) -> None:
         """Permit the classes that the ports, and the channel that is read, declare."""
-        known = [one.items for one in (*types, self.asked.type) if one is not None]
-        self._remote.declared = Declared(*known)
+        self._remote.declared = Declared(*(one.items for one in (*types, self.asked.type) if one is not None))
 
     def read(self, port: str) -> list[Any]:
         """Return the content."""

@@ -120,8 +120,7 @@ class WindowChannel(Channel):
 
     def read(self, port: str) -> list[Any]:
         """Return the items in the port's window."""
-        window = self.windows.get(port)
-        return list(window.held()) if window else []
+        return list(window.held()) if (window := self.windows.get(port)) else []
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return the numbers of items stored, late, accepted and evicted (delivered a last time) over all ports."""
@@ -276,8 +275,7 @@ def _told(channel: WindowChannel, producer: str, items: Sequence[Any]) -> list[P
     times = [windows.now for windows in channel.windows.values() if windows.now is not None]
     before = channel._told.get(producer, max(times, default=-inf))
     with suppress(LookupError, ValueError):  # the window itself refuses such an item
-        moment = max(map(time_reader(field), items))
-        if before < moment:
+        if before < (moment := max(map(time_reader(field), items))):
             channel._told[producer] = moment
             return [Punctuation.before(moment)]
     return []

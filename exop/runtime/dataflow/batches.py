@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from exop.errors import WiringError
 from exop.model.items import Reference
@@ -55,8 +55,7 @@ def to_columns(items: Any, port: PortType) -> Any:
         WiringError: the items have no fields, or do not match the declared schema; or the rows of references cannot be
             read.
     """
-    items = opened(items)
-    if not isinstance(items, list):
+    if not isinstance(items := opened(items), list):
         return items if port.schema is None or items.schema.equals(port.schema) else _converted(items, port.schema)
     if id(items) not in _SHARED:
         return _batch(items, port)
@@ -115,10 +114,8 @@ def _shared(batch: Any, form: Any, convert: Callable[[], Any]) -> Any:
 
 
 def _rows(batch: Any, item: Any) -> list[Any]:
-    described = type_of(item)
-    if described.kind != "record" or described.is_row:
-        rows: list[Any] = batch.to_pylist()
-        return rows
+    if (described := type_of(item)).kind != "record" or described.is_row:
+        return cast("list[Any]", batch.to_pylist())
     names = [name for name in batch.schema.names if name in described.fields]
     if 0 < len(names) < batch.num_columns:  # the other columns are not needed
         batch = batch.select(names)

@@ -151,10 +151,8 @@ def in_front(entry: Entry, around: Callable[[Entry, Method], Push], control: Con
 
 def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
     """Return one entry into several targets; each gets every item, in the order of the targets."""
-    if not targets:
-        return NOWHERE
-    if len(targets) == 1:
-        return targets[0]
+    if len(targets) < 2:
+        return targets[0] if targets else NOWHERE
 
     def push_batch() -> Push:
         to_all = _to_all(targets, "push_batch")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from exop.model.items import CONTROL
 from exop.model.slets.spec import Result
@@ -59,13 +59,11 @@ def _chain(entry: Entry) -> list[Link]:
 
 def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Push:
     """Run generated code with the slets of one chain as its globals."""
-    names: dict[str, Any] = {**tail, "NOTHING": NOTHING, "in_turn": in_turn, "Unwind": Unwind}
-    names["no_item"] = _no_item
+    names: dict[str, Any] = {**tail, "NOTHING": NOTHING, "in_turn": in_turn, "Unwind": Unwind, "no_item": _no_item}
     for number, link in enumerate(links):
         names |= {f"{name}{number}": value for name, value in vars(link).items()} | {"last": link.tally}
     exec(code, names)
-    made: Push = names["push"]
-    return made
+    return cast("Push", names["push"])
 
 
 @lru_cache(maxsize=512)
@@ -185,11 +183,9 @@ def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[P
     push_payload = to.push_batch if batches else to.push
 
     def send_one(payload: Any) -> None:
-        if payload is None:
-            return
         if isinstance(payload, CONTROL):
             to.control(payload)
-        else:
+        elif payload is not None:
             tally.sent += weight(payload) if batches else 1
             push_payload(payload)
 

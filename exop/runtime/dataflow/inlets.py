@@ -84,15 +84,11 @@ class Inlets:
         """
         with self._lock:
             found = [leaf for item in given for leaf in self._current(item)]
+            add, stamps = (deque.appendleft, self._in_front) if first else (deque.append, self._behind)
             for item in reversed(found) if first else found:
-                if (runner := self.runner(item.entry.endpoint)) is None:
-                    continue
-                inlet = self._inlet(runner, item)
-                if first:
-                    inlet.appendleft(replace(item, stamp=next(self._in_front)))
-                else:
-                    inlet.append(replace(item, stamp=next(self._behind)))
-                runner.prompt()
+                if (runner := self.runner(item.entry.endpoint)) is not None:
+                    add(self._inlet(runner, item), replace(item, stamp=next(stamps)))
+                    runner.prompt()
 
     def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = (), drivers: Parked = None) -> None:
         """Assign the items of *drivers*, which are parked, to the drivers that run the endpoints after binding.
@@ -112,8 +108,7 @@ class Inlets:
                     del self._runners[endpoint]
                     self._inlets.pop(runner, None)
             for runner, found in given.items():
-                givers = {giver for giver, _ in found}
-                if len(givers) > 1:
+                if len(givers := {giver for giver, _ in found}) > 1:
                     found.sort(key=lambda pair: depth(pair[1].entry.endpoint), reverse=True)
                 for _, item in found:
                     self._inlet(runner, item).append(replace(item, stamp=next(self._behind)))
@@ -145,10 +140,8 @@ class Inlets:
         endpoint, entry = item.entry.endpoint, item.entry
         if endpoint in self.entries:
             yield endpoint
-            return
-        removed = bool(endpoint)
-        if not (removed and isinstance(item.payload, CONTROL)):
-            for one in (*entry.targets, *(entry.behind if removed else ())):
+        elif not (endpoint and isinstance(item.payload, CONTROL)):  # an endpoint that is not there was removed
+            for one in (*entry.targets, *(entry.behind if endpoint else ())):
                 yield from self.destinations(replace(item, entry=one))
 
     def exchange(
@@ -177,8 +170,7 @@ class Inlets:
         return list(self._inlets.get(driver, {}).values())
 
     def _of(self, driver: Driver) -> list[InFlight]:
-        found = [item for inlet in self._run_by(driver) for item in list(inlet)]
-        return sorted(found, key=lambda item: item.stamp)
+        return sorted((item for inlet in self._run_by(driver) for item in list(inlet)), key=lambda item: item.stamp)
 
     def _inlet(self, driver: Driver, item: InFlight) -> deque[InFlight]:
         endpoint = item.entry.endpoint or driver

@@ -175,16 +175,13 @@ class ComponentMetrics:
 
     def _counted(self, known: dict[Tally, int]) -> Counts:
         """Return the items that the component has counted itself, without those that it has inherited."""
-        found: Counts = {}
-        for name, port in self._pulled.items():
-            found["in", name] = port.rows
+        found: Counts = {("in", name): port.rows for name, port in self._pulled.items()}
         sent = 0
         for name, tally in list(self.tallies.items()):
             entered = known[tally] if tally in known else tally.read_entered(known)
             found["in", name] = entered - tally.returned
             sent += tally.sent + (entered - tally.stopped if tally.chained else 0)
-        for name, output in self._outputs.items():
-            found["out", name] = output.rows
+        found |= {("out", name): output.rows for name, output in self._outputs.items()}
         if self._source is not None:
             found["out", OUT] = self._source.count + self._source.rows
         elif OUT in self._spec.ports and OUT not in self._outputs:
@@ -254,8 +251,7 @@ class ComponentMetrics:
             if (fresh := singles - self._seen) and "singles" in vars(self) and (last := self.singles):
                 self._seen, some = singles, sorted([last[-1 - n] for n in range(min(most, len(last)))])
                 self._estimated += fresh * some[len(some) // 2]
-            busy = self.busy + self._estimated
-            return busy if busy > 0 else 0.0
+            return max(0.0, self.busy + self._estimated)
 
     def capture(self, known: dict[Tally, int]) -> dict[str, Any]:
         """Return the counts as plain data, for a checkpoint; *known* as for `counts`."""

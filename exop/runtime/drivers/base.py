@@ -369,14 +369,12 @@ class Driver:
         some of the targets may receive it twice.
         """
         if issubclass(type(error), Unwind):
-            unwound: Unwind = error  # type: ignore[assignment]
-            return unwound
+            return error  # type: ignore[return-value]
         if issubclass(type(error), Halted):
             raise error
         if item is not None:
             item.give_back(self.inlets.entries)
-        stranded = self.on_defect(error, item) if self.on_defect is not None else None
-        return stranded or self.crashed(error)
+        return (self.on_defect(error, item) if self.on_defect is not None else None) or self.crashed(error)
 
     def crashed(self, error: BaseException) -> NoReturn:
         """Stop because of a defect for which no component can be suspended."""
@@ -390,8 +388,7 @@ class Driver:
                 self._park()
                 if self._gone or (inlet := self.inlets.first(self)) is None:
                     break
-                item = inlet[0]
-                if item.wait is not None and not item.wait.ready():
+                if (item := inlet[0]).wait is not None and not item.wait.ready():
                     self._hold_for(item, item.wait)
                     continue
                 self.held_by = None
@@ -408,8 +405,7 @@ class Driver:
         """Wait until *item*, the first in the inlets, can be passed on, or was assigned to another driver."""
 
         def first() -> deque[InFlight] | None:
-            inlet = self.inlets.first(self)
-            return inlet if inlet is not None and inlet[0] is item else None
+            return inlet if (inlet := self.inlets.first(self)) is not None and inlet[0] is item else None
 
         self.hold(wait.where, lambda: first() is None or wait.ready(), wait.patience)
         if not self._gone and (inlet := first()) is not None:  # passed on now, also after *patience*

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -232,11 +232,10 @@ class Pool:
 
 
 def _started(run: Callable[[], None], name: str) -> bool:
-    try:
+    with suppress(RuntimeError):
         threading.Thread(target=run, name=name, daemon=True).start()
-    except RuntimeError:
-        return False
-    return True
+        return True
+    return False
 
 
 #: The pool of the process; a forked child, which does not inherit the threads, starts without any.

@@ -211,7 +211,11 @@ class Checkpointer:
         self._check_free()
         snapshot = captured(number)
         failpoint("checkpoint-released")
-        self._sync()
+        self._call("sync")
+        for journal in self._journals().values():
+            journal.sync()
+        for channel in self._kept("sync"):
+            self._user().run(self._owners[channel.name], _PHASES["sync"], channel.sync, PATIENCE)
         return Unwritten(number, self._rendered[0], snapshot, retired)
 
     def _written(self, taken: Unwritten) -> Commits:
@@ -352,14 +356,6 @@ class Checkpointer:
             self._rendered = mesh, mesh.to_toml()
         return self._rendered[1]
 
-    def _sync(self) -> None:
-        """Force to disk the output that was captured as written."""
-        self._call("sync")
-        for journal in self._journals().values():
-            journal.sync()
-        for channel in self._kept("sync"):
-            self._user().run(self._owners[channel.name], _PHASES["sync"], channel.sync, PATIENCE)
-
     def _commit(self, taken: Unwritten) -> Commits:
         """Start to commit a checkpoint; the calls of channels are over at the end, since a change may remove them.
 
@@ -409,8 +405,7 @@ class Checkpointer:
         failpoint("checkpoint-put-out")
 
     def _journals(self) -> dict[str, DiskJournal]:
-        components = self._deployment.components.items()
-        return {name: one.tie for name, one in components if isinstance(one.tie, DiskJournal)}
+        return {name: one.tie for name, one in self._deployment.components.items() if isinstance(one.tie, DiskJournal)}
 
     def _user(self) -> UserCalls:
         return next((one.user for one in self._deployment.components.values()), UserCalls())
@@ -432,8 +427,7 @@ class Checkpointer:
 
     def _hooks(self, name: str) -> Iterator[tuple[Component, Callable[..., Any]]]:
         for component in self._deployment.components.values():
-            hook = getattr(component.instance, name, None)
-            if callable(hook) and not component.closed:
+            if callable(hook := getattr(component.instance, name, None)) and not component.closed:
                 yield component, hook
 
     def _take_all(self) -> None:

@@ -145,8 +145,7 @@ class Database:
         self._noted = GenerationFile(directory)
         found = inspect(directory)
         try:
-            if found is None:
-                found = Inspected(build(directory), {})
+            found = found or Inspected(build(directory), {})
             self.connection, self.damaged = _connect(self.path), found.damaged
             try:
                 for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
@@ -232,8 +231,7 @@ def inspect(directory: Path) -> Inspected | None:
             raise _lost(path, f"it is missing or empty beside {FILE}-wal")
         return None
     if noted is None:
-        problem = f"{directory / GENERATION}, which records the newest state, is missing"
-        raise _lost(path, problem, accept=True)
+        raise _lost(path, f"{directory / GENERATION}, which records the newest state, is missing", accept=True)
     number = found.generation.number
     if found.generation != noted._replace(committed=True) and (noted.committed or number != noted.number - 1):
         raise _lost(path, f"{told} here, and the database holds the generation {number}", accept=True)

@@ -132,7 +132,6 @@ class Durability:
         from exop.runtime.durable.checkpointer import Checkpointer
 
         with self._lock:
-            known = self.takers.get(deployment.name)
-            if known is None and deployment not in self._over:
+            if (known := self.takers.get(deployment.name)) is None and deployment not in self._over:
                 known = self.takers[deployment.name] = Checkpointer(deployment, self.store.checkpoints, self._hold)
         return known

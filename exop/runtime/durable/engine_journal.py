@@ -70,8 +70,7 @@ class EngineJournal(Tie):
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Return the payloads of *port* from event number *start* on, each with the number of its first event."""
-        log = self._logs.get(port)
-        if log is None:  # a port that pulls
+        if (log := self._logs.get(port)) is None:  # a port that pulls
             return
         at = max(log.start, self.committed.inputs.get(port, 0) if start is None else start)
         for batch in log.events(at, log.end):
@@ -122,8 +121,7 @@ class EngineJournal(Tie):
 
     def hurried(self) -> bool:
         """Whether the driver that delivers events is requested to reach its safe point."""
-        driver = current_driver()
-        return driver is not None and (driver.closed or driver.halting)
+        return (driver := current_driver()) is not None and (driver.closed or driver.halting)
 
     @property
     def resting(self) -> bool:
@@ -259,8 +257,7 @@ class DiskJournal(EngineJournal):
         Raise `StoredStateError` if these events, or the output for the events before *start*, are not in the logs.
         """
         log, known = self._logs[port], self.committed.inputs.get(port, 0)
-        at = known if start is None else start
-        if at > known or not log.start <= at <= log.end:
+        if (at := known if start is None else start) > known or not log.start <= at <= log.end:
             held = f"its logs hold events {log.start} to {log.end}, and output up to event {known}"
             raise self._damaged("the state", f"it has come to event {at} of {port!r}; {held}")
         yield from super().events(port, at)
@@ -359,8 +356,7 @@ class EngineFolders:
         if name is not None:
             return above / name
         above.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number = max((int(one.name) for one in above.iterdir() if one.name.isdecimal()), default=0) + 1
-        made = above / str(number)
+        made = above / str(max((int(one.name) for one in above.iterdir() if one.name.isdecimal()), default=0) + 1)
         made.mkdir(mode=0o700)
         return made
 

@@ -167,10 +167,8 @@ def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
     deployment.merges = {name: ControlMerge() for kind, name in snapshot.parts if kind == "merge"}  # for the wiring
     positions = engine_positions(snapshot)
     for name, component in deployment.components.items():
-        stored = snapshot.parts.get(("memento", name))
-        if component.spec.state is not None and stored is not None:
-            place = f"the memento of {deployment.name}.{name}"
-            component.adopt(load_memento(stored, component.spec.state[1], place))
+        if component.spec.state is not None and (stored := snapshot.parts.get(("memento", name))) is not None:
+            component.adopt(load_memento(stored, component.spec.state[1], f"the memento of {deployment.name}.{name}"))
         if isinstance(component.tie, DiskJournal):
             component.tie.restore(positions[name])
 
@@ -237,8 +235,7 @@ def _note_ends(deployment: Deployment, name: str, merge: ControlMerge) -> None:
 
 def _left_in(deployment: Deployment, name: str, held: Mapping[str, Any]) -> list[InFlight]:
     """Return the items of a queue whose port is connected elsewhere since the cut in which they were captured."""
-    entry = deployment.entries.get(name.rpartition(" -> ")[2])
-    if entry is None:
+    if (entry := deployment.entries.get(name.rpartition(" -> ")[2])) is None:
         raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
     return [InFlight(entry, method, payload) for method, payload in held["entries"] if method != "control"]
 
@@ -257,8 +254,7 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
         component.trouble.dead.restore(held["dead"])
     component.metrics.restore(held["figures"])
     for name, pending in held["pending"].items():
-        output = component.outputs.get(name)
-        if isinstance(output, BufferedOutput):
+        if isinstance(output := component.outputs.get(name), BufferedOutput):
             output.pushed = list(pending)
     if isinstance(component.driver, SourceDriver):
         component.driver.over = component.over
@@ -269,8 +265,7 @@ def _found(deployment: Deployment, payload: Any) -> Any:
     """Replace a reference by the restored window of the channel."""
     if not isinstance(payload, WindowOf):
         return payload
-    channel = deployment.channels.get(payload.channel)
-    if not isinstance(channel, WindowChannel):
+    if not isinstance(channel := deployment.channels.get(payload.channel), WindowChannel):
         raise _strange(deployment, f"the window {payload.channel!r}")
     return channel.windows[payload.port].items
 

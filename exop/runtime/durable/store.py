@@ -71,16 +71,14 @@ class Checkpoints:
         digests = {key: _digest(content) for key, content in parts.items()}
         try:
             with self._database.transaction(name) as database:
-                known = self._written.pop(name, {})
-                if not known:
+                if not (known := self._written.pop(name, {})):
                     database.execute("DELETE FROM parts WHERE application = ?", (name,))
                 gone = [(name, *key) for key in known.keys() - digests.keys()]
                 database.executemany("DELETE FROM parts WHERE application = ? AND kind = ? AND name = ?", gone)
                 differing = [key for key, digest in digests.items() if known.get(key) != digest]
                 changed = [(name, *key, zlib.crc32(parts[key]), parts[key]) for key in differing]
                 database.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", changed)
-                reasons = json.dumps(snapshot.reasons)
-                row = (name, name, time.time(), snapshot.revision, snapshot.topology, reasons)
+                row = (name, name, time.time(), snapshot.revision, snapshot.topology, json.dumps(snapshot.reasons))
                 database.execute(f"INSERT OR REPLACE INTO checkpoints VALUES (?, ({_NUMBER}) + 1, ?, ?, ?, ?)", row)
                 failpoint("checkpoint-writing")
         except StateError as problem:
@@ -101,8 +99,7 @@ class Checkpoints:
 
     def promote(self, application: str, revision: int, topology: str, changes: Mapping[str, Any]) -> None:
         """Write what `changes` returned as the last checkpoint, after a restart, unless a later one was written."""
-        last = self.read(application)
-        if last is None or last.revision < revision:
+        if (last := self.read(application)) is None or last.revision < revision:
             parts = {(kind, name): part for kind, name, part in changes["parts"]}
             parts = {key: last.parts[key] if part is None and last else part for key, part in parts.items()}
             self.write(Snapshot(application, revision, topology, changes["reasons"], parts))
@@ -114,8 +111,7 @@ class Checkpoints:
         if application in self._database.damaged:
             raise StoredStateError(what=what, problem=self._database.damaged[application], cure=cure)
         query = "SELECT revision, topology, reasons FROM checkpoints WHERE application = ?"
-        found = self._database.rows(query, application)
-        if not found:
+        if not (found := self._database.rows(query, application)):
             return None
         parts: dict[Key, bytes] = {}
         query = "SELECT kind, name, sum, content FROM parts WHERE application = ?"
@@ -367,8 +363,7 @@ def read_history(directory: Path, application: str) -> dict[int, dict[str, Any]]
     try:
         check(path)
         with opened(path) as database:
-            rows = database.execute(_ENTRIES, (application,)).fetchall()
-            if rows or not application:
+            if (rows := database.execute(_ENTRIES, (application,)).fetchall()) or not application:
                 return {number: json.loads(content) for number, content in rows}
             known = [name for (name,) in database.execute("SELECT DISTINCT application FROM history") if name]
     except (OSError, sqlite3.Error, ValueError) as problem:

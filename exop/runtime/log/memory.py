@@ -149,8 +149,7 @@ class MemoryLog:
             events = self._events
             while self._first < len(events):
                 at, _, payload = events[self._first]
-                after = at + (0 if isinstance(payload, CONTROL) else weight(payload))
-                if after > offset or at == offset:
+                if (after := at + (0 if isinstance(payload, CONTROL) else weight(payload))) > offset or at == offset:
                     break
                 events[self._first] = _GONE
                 self._first += 1
@@ -174,8 +173,7 @@ class MemoryLog:
 def check_range(start: Position, end: Position, kept: int, there: Position) -> None:
     """Raise `MeshError` for events that are no longer stored, or not yet appended."""
     if not (kept <= start.offset and start <= end <= there):
-        asked = f"rows {start.offset} to {end.offset} were asked for"
-        raise MeshError(f"{asked}; kept are {kept} to {there.offset}")
+        raise MeshError(f"rows {start.offset} to {end.offset} were asked for; kept are {kept} to {there.offset}")
 
 
 def flat(payloads: Iterable[Any]) -> list[Any]:

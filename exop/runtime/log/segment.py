@@ -170,8 +170,7 @@ def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
     for n in [n for n, frame in enumerate(frames) if frame.kind == MARK]:
         found[n] = Punctuation(*found[n][1:]) if len(found[n]) > 1 else EndOfStream()
     for n in {0, len(frames) - 1} if frames else ():  # all frames between are in the range
-        frame = frames[n]
-        if frame.rows and (frame.first < start or frame.after > end):
+        if (frame := frames[n]).rows and (frame.first < start or frame.after > end):
             found[n] = cut(found[n], max(0, start - frame.first), min(frame.rows, end - frame.first))
     return found
 
@@ -190,8 +189,7 @@ def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
         return 0
     body = begin + key_length
-    end = body + length
-    if len(data) < end or zlib.crc32(data[begin:end]) != known:
+    if len(data) < (end := body + length) or zlib.crc32(data[begin:end]) != known:
         return int(end - at)
     held = (position, position + end - at, first, first + rows, time, rows, kind, data[body:end])
     return tuple.__new__(Frame, held)  # in half the time of `Frame(...)`
@@ -229,8 +227,7 @@ class Segment:
         self._overhang = False
         self._index: list[tuple[int, int]] = []  # the first row and the position of a frame in each STRIDE
         self._begin = 0
-        opening = next(self.frames(), None)
-        if opening is None or opening.kind != OPENING:
+        if (opening := next(self.frames(), None)) is None or opening.kind != OPENING:
             raise self.damaged("its header is not that of a segment")
         if (form := decode(opening.body)[0]) != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
@@ -291,8 +288,7 @@ class Segment:
             expected, at = self._index[before - 1]
         file, data, low, noted = self._opened(), b"", at, 0
         while True:
-            frame = _frame_at(data, at - low, at)
-            if isinstance(frame, int):
+            if isinstance(frame := _frame_at(data, at - low, at), int):
                 # The frame may continue after the bytes read so far.
                 more = file.read(at, max(STRIDE, frame))
                 if low == at and len(more) <= len(data):

@@ -70,8 +70,7 @@ class UserCall(Generic[T]):
         self._changed = threading.Condition()
         self._begin = time.monotonic()
         self._context = contextvars.copy_context()
-        name = f"exop {self.component.name} {self.phase}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"exop {self.component.name} {self.phase}", daemon=True)
         self.calls.add(self)
         try:
             self._thread.start()
@@ -132,8 +131,7 @@ class UserCall(Generic[T]):
 
     def whereabouts(self) -> str:
         """Describe the position of the call, for a message."""
-        stack = self.stack().rstrip()
-        return f"\n{self.component.title} is at\n{stack}" if stack else ""
+        return f"\n{self.component.title} is at\n{stack}" if (stack := self.stack().rstrip()) else ""
 
     def stack(self) -> str:
         """Return the stack of the user's code, as Python prints it."""

@@ -270,16 +270,11 @@ def handle_source_failure(component: Component, driver: Driver, error: BaseExcep
 
 def _put_back(component: Component) -> dict[str, list[Any]]:
     """Put back the items that the slet has pulled last; if it is atomic, restore the memento from before."""
-    taken: dict[str, list[Any]] = {}
-    befores = []
-    for name, port in component.pulled.items():
-        items, before = port.put_back()
-        if items:
-            taken[name] = items
-            befores += [before] if before is not None else []
+    found = {name: port.put_back() for name, port in component.pulled.items()}
+    befores = [before for items, before in found.values() if items and before is not None]
     if befores and component.state is not None:
         put_back(component.state, min(befores, key=lambda one: one[0])[1])
-    return taken
+    return {name: items for name, (items, _) in found.items() if items}
 
 
 def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
@@ -442,8 +437,7 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
     if (aside := component.aside) is not None and not component.has_ended and port != DEAD:
         place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
         letter = DeadLetter(*place, item, error_text(error), trace, time.time())
-        driver = current_driver()
-        if driver in (None, component.runner):
+        if (driver := current_driver()) in (None, component.runner):
             aside.push(letter)
         else:  # a channel has refused the item from the driver of a queue downstream: the slet's driver sends it
             aside.rows += 1
@@ -465,10 +459,9 @@ def _failed_item(
     component: Component, kind: Literal["kept", "dead letter"], failed: KeptItem, memento: tuple[bytes | None, str]
 ) -> FailedItem:
     spec = component.spec
-    try:
-        code: str | None = name_of(spec.factory)
-    except (NotStorable, AttributeError):
-        code = None
+    code: str | None = None
+    with suppress(NotStorable, AttributeError):
+        code = name_of(spec.factory)
     where = (component.application, component.node.name, spec.identity, code, failed.port)
     settings, text = dict(component.node.settings), error_text(failed.error)
     return FailedItem(kind, *where, failed.item, settings, *memento, text, failed.text, time.time())

@@ -78,6 +78,5 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         with _LOCK:
-            resumed = _UNCOLLECTED.pop()
-            if resumed and not _UNCOLLECTED:
+            if _UNCOLLECTED.pop() and not _UNCOLLECTED:
                 gc.enable()

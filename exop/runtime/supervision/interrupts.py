@@ -60,8 +60,7 @@ _LOCAL: Final = _Local()
 
 def interrupted() -> bool:
     """Whether an interrupt requests to cancel the change that the calling thread makes."""
-    request = _LOCAL.request
-    return request is not None and bool(request.kept) and not request.met
+    return (request := _LOCAL.request) is not None and bool(request.kept) and not request.met
 
 
 def check_interrupt() -> None:

@@ -150,8 +150,7 @@ class Watchdog:
         if before is None or before.progress != progress:
             self._over(before)
             return _Look(progress, now)
-        probe = probe_stack(list(components.values()), driver)
-        frame = probe.frame if probe is not None else None
+        frame = probe.frame if (probe := probe_stack(list(components.values()), driver)) is not None else None
         if frame is not before.frame:
             self._over(before)
             begun = before.since if before.frame is None and before.hanging is None else now
@@ -205,8 +204,7 @@ class Visibility:
         for component in components:
             if not shows(component):
                 continue
-            runner = component.runner
-            done = runner.count + runner.rows if runner is not None else 0
+            done = runner.count + runner.rows if (runner := component.runner) is not None else 0
             before, visible, since, call = self._seen.get(component.id, (done, 0, now, None))
             if (call is None or call.over) and ((done == before != visible) or now - since >= VISIBLE_WITHIN):
                 with suppress(RuntimeError):  # the system has no more threads: the next look tries it again
@@ -241,8 +239,7 @@ class Probe(NamedTuple):
 
 def probe_stack(components: Iterable[Component], driver: Driver) -> Probe | None:
     """Return the slet that *driver* runs now; `None` if the driver waits for room, or for an item."""
-    innermost = _innermost(driver)
-    found = _find(components, driver, innermost) if innermost is not None else None
+    found = _find(components, driver, innermost) if (innermost := _innermost(driver)) is not None else None
     if found is None:
         return None
     frames = list(walk_stack(innermost))
@@ -324,5 +321,4 @@ def _codes(factory: Any) -> Iterator[CodeType]:
 
 
 def _self(frame: FrameType) -> Any:
-    names = frame.f_code.co_varnames
-    return frame.f_locals.get(names[0]) if names else None
+    return frame.f_locals.get(names[0]) if (names := frame.f_code.co_varnames) else None
