@@ -261,8 +261,7 @@ class Application:
         place = f"{node}.{port}"
         if isinstance(given, ChannelRef) and not given.name:
             source = self._mesh.nodes.get(given.node) if given.application == self.name else None
-            outputs = ", ".join(source.outputs()) if source is not None else ""
-            if outputs:
+            if outputs := ", ".join(source.outputs()) if source is not None else "":
                 cure = f"app.output({given.node!r}, PORT) gives the channel of one of its outputs ({outputs})"
                 raise MeshError(f"{place}: {given.node} has no output {OUT!r}; {cure}")
             raise MeshError(f"{place}: {given.node} is a sink, it has no output to connect to")

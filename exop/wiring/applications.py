@@ -150,8 +150,7 @@ class Applications:
 
     def _begin(self, mesh: Mesh, timeout: float | None) -> Mesh:
         """Deploy an application that does not run."""
-        known = self.deployed.get(mesh.name)
-        if known is not None and mesh.revision:
+        if (known := self.deployed.get(mesh.name)) is not None and mesh.revision:
             raise finished(mesh.name)
         mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
         check_durable(mesh, has_state=self.store is not None)
@@ -228,8 +227,7 @@ class Applications:
                 self.changes.reopen(deployment, component)
         elif not suspended:
             with deployment.changing:
-                component = deployment.components[node]
-                if not component.allows(Event.RESUME):
+                if not (component := deployment.components[node]).allows(Event.RESUME):
                     raise refused(component.name, component.status, Event.RESUME)
                 if component.tie is not None and component.tie.failure is not None:
                     cure = "a replacement or a changed setting (`exop configure`), which starts its engine again"
@@ -319,8 +317,7 @@ class Applications:
         is stored even if no caller waits for it.
         """
         closings = self._closings
-        is_filled = mesh.nodes or mesh.name not in self.fragments  # otherwise, it is a fragment that begins empty
-        if is_filled:
+        if is_filled := mesh.nodes or mesh.name not in self.fragments:  # otherwise, it is a fragment that begins empty
             check(mesh, self._manager.kinds, home=self._host)
         check_channels(difference(None, mesh), self._manager.kinds)
         self.check_hosts((*mesh.nodes.values(), *mesh.channels.values()))

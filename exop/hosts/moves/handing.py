@@ -130,8 +130,7 @@ class Handing:
         for copied in self.ahead.parts.values():
             copied.clear()
         for node in self.change.departing:
-            component = self.change.old[node]
-            if component.status is State.DESTROYED and component.state is not None:
+            if (component := self.change.old[node]).status is State.DESTROYED and component.state is not None:
                 free(component.state)
 
     def go_on(self) -> None:

@@ -193,8 +193,7 @@ class Moves:
         hosts: defaultdict[str, list[str]] = defaultdict(list)
         for end in ends:
             node, port = self.before.ports(connector)[end]
-            now = self.after.mesh.nodes.get(node.name)
-            if now is not None and port in now.ports:
+            if (now := self.after.mesh.nodes.get(node.name)) is not None and port in now.ports:
                 hosts[self.after.of(now)].append(end)
         for host, ports in hosts.items():
             self._deliver(connector, host, ports)

@@ -351,8 +351,7 @@ def _drivers_of(mesh: Mesh, kinds: Mapping[str, type[KindLike]], name: str) -> s
     drivers = set[str]()
 
     def callers(one: str) -> Iterator[str]:
-        node = mesh.nodes[one]
-        if node.slet.iterated or node.slet.own_driver:
+        if (node := mesh.nodes[one]).slet.iterated or node.slet.own_driver:
             drivers.add(one)
             if node.slet.iterated or one != name:
                 return

@@ -221,8 +221,7 @@ class _Reading(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """`report["time"]`."""
-        name = _field_name(node, self.subject)
-        if self.typed and name is not None:
+        if self.typed and (name := _field_name(node, self.subject)) is not None:
             return ast.Attribute(node.value, name, ast.Load())
         return ast.Subscript(self.visit(node.value), self.visit(node.slice), ast.Load())
 
@@ -262,8 +261,7 @@ def conditional_update(
     if not settings:
         raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
     condition = read_condition(when, node_names(node.name, node.slet, types))
-    after = node.with_settings(settings)
-    if after.slet.ports.keys() != node.slet.ports.keys():
+    if (after := node.with_settings(settings)).slet.ports.keys() != node.slet.ports.keys():
         raise MeshError(
             f"{node.name}: with these settings {node.slet.name} has other ports, which cannot come or go at a point in "
             f"the stream; configure it without `when`"

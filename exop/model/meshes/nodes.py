@@ -324,8 +324,7 @@ class Graph:
 
     def place_of(self, channel: str) -> str | None:
         """Return the host of a channel; `None` is the home. A direct channel is where all its producers are."""
-        found = self.channels[channel]
-        if found.host is None and found.kind == DIRECT:
+        if (found := self.channels[channel]).host is None and found.kind == DIRECT:
             hosts = {node.host for node, _ in self.producers(channel)}
             return hosts.pop() if len(hosts) == 1 else None
         return found.host

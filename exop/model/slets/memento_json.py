@@ -122,8 +122,7 @@ class Writer:
         """Write a table as a JSON object if all keys have a text, else as pairs, which are always tagged."""
         keys, values = wanted.entry
         entries = [(key, self.write(one, values, f"{path}[{key!r:.60}]")) for key, one in value.items()]
-        texts = [_key(key, keys.sole) for key, _ in entries]
-        if None in texts or _like_a_tag(texts):
+        if None in (texts := [_key(key, keys.sole) for key, _ in entries]) or _like_a_tag(texts):
             pairs = [[self.write(key, keys, f"{path}: the key {key!r:.60}"), one] for key, one in entries]
             return pairs, _TAGGED
         found = {text: one for text, (_, one) in zip(texts, entries, strict=True)}

@@ -325,8 +325,7 @@ class SletSpec:
     @property
     def role(self) -> Role:
         """α, π or ω, derived from its ports."""
-        directions = [port.direction for port in (*self.inputs, *self.outputs, *self.families)]
-        if "in" not in directions:
+        if "in" not in (directions := [port.direction for port in (*self.inputs, *self.outputs, *self.families)]):
             return Role.ALPHA
         return Role.PI if directions.count("out") > self.sets_aside else Role.OMEGA
 

@@ -217,8 +217,7 @@ class ManagementService:
         Its number, which only the receiver of the value knows, is the permission.
         """
         with self._chunked.lock:
-            value = self._chunked[number]
-            if offset + wire.CHUNK >= len(value):
+            if offset + wire.CHUNK >= len(value := self._chunked[number]):
                 self._chunked.take(number)
             return bytes(value[offset : offset + wire.CHUNK])
 

@@ -50,8 +50,7 @@ def queued(deployment: Deployment, component: Component) -> Queued:
     earlier = {id(queue) for port in component.pulled.values() for queue in port.earlier}
     found: dict[str, list[Waiting]] = {}
     for name, queue in deployment.inserted.items():  # a queue stays, empty, if its port is connected elsewhere
-        port = ends.get(name.partition(" -> ")[2])
-        if port is not None and id(queue) not in earlier:
+        if (port := ends.get(name.partition(" -> ")[2])) is not None and id(queue) not in earlier:
             found.setdefault(port, []).extend(queue.capture()["entries"])
     return found
 

@@ -222,8 +222,7 @@ class Drain:
     def check_engine_ports(self, successors: Mapping[str, Component]) -> None:
         """Raise `PlanError` if the successor of an engine lacks a port with input that the engine has not processed."""
         for component in self.old:
-            successor = successors.get(component.node.name)
-            if component.tie is None or successor is None:
+            if component.tie is None or (successor := successors.get(component.node.name)) is None:
                 continue
             ports = {port.name for port in successor.spec.inputs if not port.pulled}
             for port in component.spec.inputs:
@@ -456,8 +455,7 @@ class _Contents:
         was: dict[int, tuple[Any, Any]] = {}
 
         def move(item: Any) -> Any:
-            moved = self.mover.move(item)
-            if moved is not item:
+            if (moved := self.mover.move(item)) is not item:
                 was[id(moved)] = item, moved
             return moved
 

@@ -57,8 +57,7 @@ class Hop(NamedTuple):
 def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
     """Raise `NotRebuildable` if the log cannot give the state of a successor."""
     for step in plan.steps:
-        node = step.after
-        if node is None or node.rebuild is None:
+        if (node := step.after) is None or node.rebuild is None:
             continue
         spec = node.slet
         if step.before is None:
@@ -83,8 +82,7 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
 def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[Hop]], Position]:
     """Return the log of the inputs of a node, the path to each of its ports in the log's order, and where it began."""
     paths = [_path_to(node, deployment, port) for port in node.inputs()]
-    names = sorted({path[0].channel for path in paths})
-    if len(names) > 1:
+    if len(names := sorted({path[0].channel for path in paths})) > 1:
         problem = f"its inputs come from several logs ({', '.join(names)}), which do not keep the order between them"
         raise _refused(node, problem, f"let both streams pass one log, from which its ports are fed, or {OTHERWISE}")
     log = deployment.channels[names[0]]
@@ -98,8 +96,7 @@ def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[H
             by = f"by way of the queue {queues[0]!r}" if queues else "by one slet, without an order between them"
             cure = f"connect each to the log by slets of its own, without queues, or {OTHERWISE}"
             raise _refused(node, f"several of its ports are fed {by}", cure)
-    since = _since(node, deployment, log.name, paths)
-    if log.start > since.offset:
+    if log.start > (since := _since(node, deployment, log.name, paths)).offset:
         problem = f"the log {log.name!r} begins with row {log.start}, and {node.name} began at {since.offset}"
         raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
     return log, paths, since
@@ -257,8 +254,7 @@ class Rebuild:
 
     def _settle(self, timeout: float | None) -> None:
         """Wait until a successor with threads of its own has processed what was replayed."""
-        successor = self._successor
-        if successor.tie is not None:
+        if (successor := self._successor).tie is not None:
             successor.user.run(successor, "processing the log", successor.instance.quiesce, timeout)
             successor.instance.proceed()
 

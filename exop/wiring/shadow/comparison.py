@@ -98,8 +98,7 @@ class PortStreams:
             mine, other = old[0].payload, new[0].payload
             plain = self._given is None and type(mine) in PLAIN and type(mine) is type(other)
             # The common case is compared quickly.
-            rows = 1 if plain and mine == other else self._agreeing(old[0], new[0])
-            if rows:
+            if rows := 1 if plain and mine == other else self._agreeing(old[0], new[0]):
                 self.compared += 0 if isinstance(mine, CONTROL) else rows
                 self._take(rows)
             else:
@@ -161,8 +160,7 @@ class PortStreams:
     def _take(self, rows: int, sides: tuple[Side, ...] = SIDES) -> None:
         self.matched += rows if sides == SIDES else 0
         for units in map(self.sides.__getitem__, sides):
-            unit = units.popleft()
-            if unit.rows > rows:
+            if (unit := units.popleft()).rows > rows:
                 units.appendleft(unit.behind(rows))
 
 
