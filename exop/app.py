@@ -250,8 +250,7 @@ class Application:
         for channel in set(node.ports.values()):
             check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
         if node.group is not None:
-            kinds = self._known_kinds(*(one.kind for one in mesh.channels.values()))
-            check_group(mesh, node.group, kinds)
+            check_group(mesh, node.group, self._known_kinds(*(one.kind for one in mesh.channels.values())))
         self._draft.mesh = mesh
         return ChannelRef(self.name, node.ports.get(OUT, ""), name)
 

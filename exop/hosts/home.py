@@ -364,8 +364,7 @@ class Home:
         kept = {one.node: one.before for one in plan.succeeded if one.before is not None and plan.keep is not None}
         changed = {step.node for step in plan.steps}
         kept |= {node: one for node, one in found.kept.items() if node not in changed}
-        over = found.finished and before is None
-        target = Spanning(after, known, left, changing=changing, finished=over, kept=kept)
+        target = Spanning(after, known, left, changing=changing, finished=found.finished and before is None, kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         runs = found.hosts.keys() or {self.name} if before is not None else set()
         parts: dict[str, Fragment] = {}

@@ -124,8 +124,7 @@ class Applications:
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, plan.changes, home=self._host)
         check_channels(plan.changes, self._manager.kinds)
-        nodes = None if now.durable is None else plan.changes.nodes
-        check_durable(mesh, has_state=self.store is not None, nodes=nodes)
+        check_durable(mesh, has_state=self.store is not None, nodes=None if now.durable is None else plan.changes.nodes)
         self.check_hosts((*plan.changes.nodes, *plan.changes.channels))
         check_rebuilds(plan, running)
         plan = dataclasses.replace(plan, steps=tuple(_tried(step, running) for step in plan.steps))
@@ -282,8 +281,7 @@ class Applications:
             if not turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
                 return False
             turn.release()
-        left = None if timeout is None else timeout - (time.monotonic() - begin)
-        done = self.get(application).wait(left)
+        done = self.get(application).wait(None if timeout is None else timeout - (time.monotonic() - begin))
         if done and self.store is not None:
             self.checkpoints.store_end(application)
             self._set_inactive(application)

@@ -73,8 +73,7 @@ class Handing:
         change.leaves, change.retracted = transfer.leaves, transfer.retracted
         rests = {rest.inbox for rest in transfer.rests if rest.target == self.host}
         change.handed_over = {*transfer.received, *rests}
-        mesh = change.plan.after
-        made = (out for name in transfer.arriving for out in mesh.node(name).outputs().values())
+        made = (out for name in transfer.arriving for out in change.plan.after.node(name).outputs().values())
         change.coming = {*transfer.restored, *made, *(rest.channel for rest in transfer.rests if rest.channel)}
         change.before_cut.append(self._look)
         change.parks_all = True  # nothing moves between a channel and its connectors, which have the same items then

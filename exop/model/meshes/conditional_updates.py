@@ -202,8 +202,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 def _needed(nodes: Collection[ast.AST], subject: str) -> tuple[str, ...] | None:
     """Return the fields that are read, if the item is used for nothing else."""
     found = [name for node in nodes if (name := _field_name(node, subject)) is not None]
-    uses = sum(_is_name(node, subject) for node in nodes)
-    return tuple(dict.fromkeys(found)) if uses == len(found) else None
+    return tuple(dict.fromkeys(found)) if sum(_is_name(node, subject) for node in nodes) == len(found) else None
 
 
 class _Reading(ast.NodeTransformer):

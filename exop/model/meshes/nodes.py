@@ -355,8 +355,7 @@ class Graph:
             channel = self.channels.get(to)
             known = channel is not None and channel.kind in (*_PASSING, WINDOW)
             if channel is not None and known and (sent := self.pushed(to)) is not None:
-                whole = channel.kind in _PASSING or node.slet.ports[port].pulled
-                found[port] = sent if whole else sent.windowed
+                found[port] = sent if channel.kind in _PASSING or node.slet.ports[port].pulled else sent.windowed
             elif node.slet.ports[port].member:
                 found[port] = PortType()
         return found

@@ -247,8 +247,7 @@ def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | N
         return "many", dataclasses.replace(_read_port(slet, item), pauses=type_of(item).takes_none)
     found = type_of(annotation)
     if any(member.cls in _ITERATORS for member in found.members):
-        cure = "return Iterator[T]; an empty one has no result"
-        raise wrong(slet, "an iterator is one of several results", cure)
+        raise wrong(slet, "an iterator is one of several results", "return Iterator[T]; an empty one has no result")
     return ("optional" if found.takes_none else "one"), _read_port(slet, annotation)
 
 

@@ -95,8 +95,7 @@ class Tasks(Numbered[Future[Any]]):
             except BaseException as error:  # noqa: BLE001 (it is raised where the result is fetched)
                 future.set_exception(error)
 
-        context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
+        threading.Thread(target=contextvars.copy_context().run, args=(run,), name="exop change", daemon=True).start()
         return number
 
 

@@ -166,8 +166,7 @@ class RemotingService:
             UnknownName: there is no such peer.
             PeerUnreachable: the peer is lost.
         """
-        link = self.peers[peer]
-        return RemotePlatform(peer, self._called.get(peer) or link.caller()).ask(operation, **arguments)
+        return RemotePlatform(peer, self._called.get(peer) or self.peers[peer].caller()).ask(operation, **arguments)
 
     def status(self) -> list[dict[str, Any]]:
         """Return the peers and their connectors as plain data, by name."""

@@ -95,8 +95,7 @@ class Drain:
             if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
             portless = [edge for edge in leaving if not _has_port(after, edge)]
-            edges = dict.fromkeys([*portless, *self.region.regrouped[name]])
-            queues = {edge.queue(name): [edge] for edge in edges}
+            queues = {edge.queue(name): [edge] for edge in dict.fromkeys([*portless, *self.region.regrouped[name]])}
             queues |= {ids.input_queue(name): leaving} if gone else {}
             yield from ((inserted[queue], ports) for queue, ports in queues.items() if queue in inserted)
         for component in self.old:  # what a port has taken is not in the queue any more
@@ -283,8 +282,7 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         driver.open()
     driver.wake()
     pause.watch(driver)
-    stopping = component.stopping(then_proceed=then_proceed)
-    call = component.user.begin(component, "quiescing", stopping, news=pause.wake)
+    call = component.user.begin(component, "quiescing", component.stopping(then_proceed=then_proceed), news=pause.wake)
     try:
         pause.wait(lambda: call.over or stuck())
     finally:

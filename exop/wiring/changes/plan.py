@@ -442,8 +442,7 @@ def _of_predecessor(step: Step, component: Component, *, handed: bool) -> Iterat
         if spec.inputs and getattr(spec.factory, "quiesce", None) is Slet.quiesce:
             yield f"{step.node} has no quiesce(): input that it has not processed is lost"
         if component.status is State.FAILED:
-            is_known = component.tie is not None and step.verb == "replace"
-            becomes = "goes to its successor" if is_known else "is lost"
+            becomes = "goes to its successor" if component.tie is not None and step.verb == "replace" else "is lost"
             yield f"{step.node} has failed: input that it has not processed {becomes}"
 
 

@@ -74,8 +74,7 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
         if node.suspended:
             raise _refused(node, "the node is suspended", "resume it first")
         if node.group is not None:
-            problem = f"the log has the items of all members of the group {node.group!r}"
-            raise _refused(node, problem, OTHERWISE)
+            raise _refused(node, f"the log has the items of all members of the group {node.group!r}", OTHERWISE)
         _log_of(node, deployment)
 
 
@@ -318,9 +317,8 @@ class Rebuild:
                 gate.release()
             while self.position < self._end:
                 check_interrupt()
-                till = self._end  # several ports must not get a batch in two parts
-                if not self._branches:
-                    till = min(till, Position(self.position.offset + batch))
+                # Several ports must not get a batch in two parts.
+                till = self._end if self._branches else min(self._end, Position(self.position.offset + batch))
                 events = self.log.events(self.position, till)
                 rows = (weight(payload) for payload in events if not isinstance(payload, CONTROL))
                 self._largest = max(self._largest, *rows, 0)
@@ -330,8 +328,7 @@ class Rebuild:
                 if time.perf_counter() > until:
                     break
         except Exception as error:
-            problem = told(error)
-            raise _refused(self._successor.node, problem, "repair the slet, or the log") from error
+            raise _refused(self._successor.node, told(error), "repair the slet, or the log") from error
 
 
 def _merged(events: Iterable[Any]) -> Iterator[Any]:

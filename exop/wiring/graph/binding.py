@@ -373,9 +373,7 @@ class CatchUp:
             ended = (one.name for one in edges if one.component.has_ended and not deployment.inlets.ends_at(one.name))
             found.ended[name] = over = [one for one in ended if known.get(one) != name]
             merge = deployment.merges.get(name)
-            if merge is None or not edges or name in coming:
-                continue
-            if merge.due_with([edge.name for edge in edges], over):
+            if merge is not None and edges and name not in coming and merge.due_with([one.name for one in edges], over):
                 found.merges[name if graph.channels[name].buffered else ids.input_queue(name)] = merge
         there = {graph.queue_before(one, to) if to.port.pulled else to.queue(one) for one, to in graph.fed}
         there.update(map(ids.input_queue, graph.channels))

@@ -219,8 +219,7 @@ class Comparison:
         for port, streams in self.ports.items():
             old, new = streams.ahead("old"), streams.ahead("new")
             if max(old, new) > FARTHEST:
-                slower = "new" if old > new else "old"
-                return f"too slow: at {port} the {slower} one is {FARTHEST} items behind"
+                return f"too slow: at {port} the {'new' if old > new else 'old'} one is {FARTHEST} items behind"
         return None
 
     def slow(self, slower: float) -> str | None:
