@@ -301,16 +301,13 @@ class Handing:
                 half[kind] = decode(self.ahead.receive(host, handed[host][kind][name][self.host]))
         (first, sent), (taken, following, waiting) = half["sent"], half["received"]
         reader = BodyReader(self._declared(rest))
-        if waiting:  # those were acknowledged as received
-            begin, work = following, [*_read(reader, waiting)]
-        else:
-            begin, work = taken, []
+        begin = following if waiting else taken  # those that wait were acknowledged as received
         if first > begin:
             raise PlanError(
                 f"the events {begin} to {first - 1} between {rest.source} and {rest.target} ({rest.outbox}) are lost; "
                 f"make the change without moving what is connected there"
             )
-        found = [*work, *without(_read(reader, sent), begin - first)]
+        found = [*_read(reader, waiting), *without(_read(reader, sent), begin - first)]
         marks = [(number, one) for number, (_, one) in enumerate(found, 1) if isinstance(one, Punctuation)]
         holds = max((number for number, mark in marks if mark == RETRACTED), default=0)
         return [one for one in found[:holds] if not isinstance(one[1], Punctuation)] + found[holds:]

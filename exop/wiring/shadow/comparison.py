@@ -253,9 +253,7 @@ def same(old: Any, new: Any) -> bool:
     Classes of the same name count as one, since two versions of a bundle have classes of their own; their instances are
     compared by their fields.
     """
-    if old is new:
-        return True
-    if isinstance(old, float) and isinstance(new, float) and old != old and new != new:
+    if old is new or (isinstance(old, float) and isinstance(new, float) and old != old and new != new):
         return True
     if is_columns(old) and is_columns(new):
         if old.num_rows != new.num_rows or not same_kind(old, new):
