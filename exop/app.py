@@ -250,8 +250,7 @@ class Application:
         for channel in set(node.ports.values()):
             check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
         if node.group is not None:
-            kinds = self._known_kinds(*(one.kind for one in mesh.channels.values()))
-            check_group(mesh, node.group, kinds)
+            check_group(mesh, node.group, self._known_kinds(*(one.kind for one in mesh.channels.values())))
         self._draft.mesh = mesh
         return ChannelRef(self.name, node.ports.get(OUT, ""), name)
 
@@ -261,8 +260,7 @@ class Application:
         place = f"{node}.{port}"
         if isinstance(given, ChannelRef) and not given.name:
             source = self._mesh.nodes.get(given.node) if given.application == self.name else None
-            outputs = ", ".join(source.outputs()) if source is not None else ""
-            if outputs:
+            if outputs := ", ".join(source.outputs()) if source is not None else "":
                 cure = f"app.output({given.node!r}, PORT) gives the channel of one of its outputs ({outputs})"
                 raise MeshError(f"{place}: {given.node} has no output {OUT!r}; {cure}")
             raise MeshError(f"{place}: {given.node} is a sink, it has no output to connect to")

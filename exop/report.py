@@ -35,14 +35,13 @@ def totals_of(status: Mapping[str, Any]) -> dict[str, int]:
     counted = [*(one["metrics"] for one in nodes), *status.get("replaced", ())]
     received = 0 if sources else sum(one["items"] for one in status["channels"].values() if "received" in one)
     letters = [one["dead_letters"] for one in nodes if "dead_letters" in one]
-    queues = (*status["channels"].values(), *status["inserted"].values())
     return {
         "items": sum(one["items_out"] for one in sources) + received,
         "recovered": sum(one["recovered"]["items_out"] for one in sources),
         "errors": sum(one["errors"] for one in counted),
         "skipped": sum(one["skipped"] for one in counted),
         "dead": sum(one["count"] + one["dropped"] for one in letters),
-        "queued": sum(one.get("depth", 0) for one in queues),
+        "queued": sum(one.get("depth", 0) for one in (*status["channels"].values(), *status["inserted"].values())),
     }
 
 

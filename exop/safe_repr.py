@@ -90,8 +90,7 @@ def error_text(error: BaseException) -> str:
 
 def add_note(error: BaseException, text: str) -> None:
     """Add a note like `error.add_note()`, also to an error with read-only attributes."""
-    notes = _READ["__dict__"](error).setdefault("__notes__", [])
-    if type(notes) is list:
+    if type(notes := _READ["__dict__"](error).setdefault("__notes__", [])) is list:
         notes.append(text)
 
 
@@ -196,8 +195,7 @@ def _is_small(error: BaseException) -> bool:
     seen: set[int] = set()
     left = [error]
     while left and len(seen) <= MOST:
-        one = left.pop()
-        if id(one) not in seen:
+        if id(one := left.pop()) not in seen:
             seen.add(id(one))
             left += [before for name in ("__cause__", "__context__") if (before := _READ[name](one)) is not None]
             if issubclass(type(one), BaseExceptionGroup):

@@ -136,8 +136,7 @@ def component_figures(component: Component) -> dict[str, Any]:
 def _figures(component: Component, counts: Counts, most: int, *, times: bool = True) -> dict[str, Any]:
     """Return the metrics for these *counts* from *most* samples, and the slet's own ones as soon as it is open."""
     figures = component.metrics.figures(counts, most, times=times)
-    opened = component.status not in (State.CREATED, State.OPENING)
-    if opened and (own := plain(component.own_figures())):
+    if component.status not in (State.CREATED, State.OPENING) and (own := plain(component.own_figures())):
         figures["own"] = own
     return figures
 

@@ -50,8 +50,7 @@ class Plugins:
                     self.note(entry.name, problem)
             elif known.value != entry.value:
                 taken = f"the name is used by {known.value!r} already; rename one of the two plugins"
-                name = f"{entry.name} ({entry.value})"
-                if name not in self.broken:
+                if (name := f"{entry.name} ({entry.value})") not in self.broken:
                     self.note(name, PluginError(plugin=name, problem=taken))
 
     def register(self, name: str, plugin: object) -> None:
@@ -118,8 +117,7 @@ class Plugins:
 
     def note(self, name: str, problem: BaseException) -> None:
         """Record that a plugin is broken, and log it."""
-        error = problem
-        if not isinstance(error, PluginError):
+        if not isinstance(error := problem, PluginError):
             error = PluginError(plugin=name, problem=error_text(problem))
             error.__cause__ = problem
         self.broken[name] = error
@@ -134,8 +132,7 @@ class Plugins:
         for attribute in dir(plugin):
             if (options := self._manager.parse_hookimpl_opts(plugin, attribute)) is None:
                 continue
-            hook = options["specname"] or attribute
-            if not hasattr(self._manager.hook, hook):
+            if not hasattr(self._manager.hook, hook := options["specname"] or attribute):
                 problem = f"there is no hook {hook!r}; {suggest(hook, vars(self._manager.hook), 'hook')}"
                 raise PluginError(plugin=name, problem=problem)
             if options["wrapper"] or options["hookwrapper"]:
@@ -168,9 +165,8 @@ def import_folder(folder: Path) -> ModuleType:
         inside = sorted(one.parent for one in folder.glob("*/__init__.py") if one.parent.name != "tests")
         cure = f"; did you mean {' or '.join(map(str, inside[:3]))}?" if inside else ""
         raise PluginError(plugin=folder.name, problem=f"{folder} is no package: it holds no __init__.py{cure}")
-    here = Path.cwd().resolve()
-    parts = folder.relative_to(here).parts if folder.is_relative_to(here) else ()
-    root = here
+    root = Path.cwd().resolve()
+    parts = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
     if not parts or not all(part.isidentifier() for part in parts):
         parts, root = (folder.name,), folder.parent
     if "." in folder.name:

@@ -277,8 +277,7 @@ class Federation:
 
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
-        found = self.fragment(application)
-        if found.home == self.name:
+        if (found := self.fragment(application)).home == self.name:
             raise PlanError(f"this platform ({self.name!r}) is the home of {application}")
         survivors = {self.name: found}
         for peer, link in self._links().items():

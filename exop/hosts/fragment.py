@@ -232,8 +232,7 @@ class Fragments:
         for one in entries:
             restart = one.restart if isinstance(one, Prepared) else None
             if store is not None and restart is not None and restart.checkpoint is not None:
-                written = store.checkpoints.revision(application) >= restart.known["base"]
-                return known.plan if written else ""
+                return known.plan if store.checkpoints.revision(application) >= restart.known["base"] else ""
         return known.plan
 
     def updates(self, application: str, known: Known) -> tuple[Progress, ...]:

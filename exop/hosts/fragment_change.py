@@ -297,8 +297,7 @@ class RestoredChange(FragmentChange):
         if restart.topology is None:
             self._settled(name, settled, restart.began, 0.0)
             return
-        mesh = self._here.read(restart.topology).at(settled.base)
-        if _is_empty(mesh):
+        if _is_empty(mesh := self._here.read(restart.topology).at(settled.base)):
             store.forget(name)
         else:
             if restart.began:

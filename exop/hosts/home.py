@@ -124,8 +124,7 @@ class Home:
         Raises:
             StateError: its mesh could not be read when the platform was started.
         """
-        found = self.homes.get(application)
-        if found is not None and found.hosts and not found.mesh.nodes:
+        if (found := self.homes.get(application)) is not None and found.hosts and not found.mesh.nodes:
             self._applications.get(application)  # raises it
         return found if found is not None and found.hosts else None
 
@@ -297,8 +296,7 @@ class Home:
                     answers[host] = here(application)
                     continue
                 answers[host] = self._links()[host].call(operation, 2.0, application=application, **given)
-                home = answers[host].get("home", host if "hosts" in answers[host] else self.name)
-                if home != self.name:
+                if (home := answers[host].get("home", host if "hosts" in answers[host] else self.name)) != self.name:
                     answers[host] = adopted(application, self.name, home)
             except ExopError as problem:
                 if found.finished:
@@ -366,8 +364,7 @@ class Home:
         kept = {one.node: one.before for one in plan.succeeded if one.before is not None and plan.keep is not None}
         changed = {step.node for step in plan.steps}
         kept |= {node: one for node, one in found.kept.items() if node not in changed}
-        over = found.finished and before is None
-        target = Spanning(after, known, left, changing=changing, finished=over, kept=kept)
+        target = Spanning(after, known, left, changing=changing, finished=found.finished and before is None, kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         runs = found.hosts.keys() or {self.name} if before is not None else set()
         parts: dict[str, Fragment] = {}

@@ -33,8 +33,7 @@ def notes_by_host(moves: Moves, cost: Cost) -> Iterator[str]:
     untouched = []
     for host in sorted({*old, *new}):
         plan, moved = make_plan(old.get(host, nothing), new.get(host, nothing)), moves.hosts.get(host, Transfer())
-        lines = [*_moves(before, moved, host, cost), *_steps(plan, moved), *_connectors(before, after, host)]
-        if lines:
+        if lines := [*_moves(before, moved, host, cost), *_steps(plan, moved), *_connectors(before, after, host)]:
             yield f"on {host}{' (home)' if host == after.home else ''}:"
             yield from (f"    {line}" for line in lines)
         else:

@@ -43,8 +43,7 @@ class Supply:
         for host, part in after.items():
             fresh = identities(part) - (identities(before[host]) if host in before else set())
             for identity in sorted(self._unknown(host, fresh)) if host != self.name and fresh else ():
-                plugin = identity.rpartition(":")[0]
-                if "@" not in plugin or not self.archives(plugin):
+                if "@" not in (plugin := identity.rpartition(":")[0]) or not self.archives(plugin):
                     raise PlanError(f"{part.name}: on {host}, {Absent(identity, '').refusal}")
                 found.setdefault(host, {}).setdefault(plugin, []).append(identity)
         return found

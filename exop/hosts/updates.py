@@ -90,8 +90,7 @@ def unfit(topology: str, mesh: Mesh) -> Iterator[Pending]:
     Of the home's mesh, only those that begin with them can be told.
     """
     for section, name, number in _awaited(topology):
-        place = getattr(mesh, section).get(name)
-        if place is not None and len(place.pending) >= number:
+        if (place := getattr(mesh, section).get(name)) is not None and len(place.pending) >= number:
             yield section, name, [*range(number)]
 
 
@@ -99,8 +98,7 @@ def learnt(mesh: Mesh, come: Iterable[Progress]) -> list[AppliedUpdate]:
     """Return the pending updates of a whole mesh that are gone, according to the `progress` of a host."""
     found: list[AppliedUpdate] = []
     for section, name, left, flags in come:
-        place = getattr(mesh, section).get(name)
-        if place is not None and (number := len(place.pending) - left) > 0:
+        if (place := getattr(mesh, section).get(name)) is not None and (number := len(place.pending) - left) > 0:
             gone = zip(place.pending, _last(number, flags), strict=False)
             found += [AppliedUpdate(section, name, update, flag) for update, flag in gone]
     return found

@@ -168,8 +168,7 @@ class Equal(_Compared):
         plain = number_of(text) is NAN and text.lower() not in _TRUTHS
 
         def test(properties: Mapping[str, Any]) -> bool:
-            value = properties.get(name)
-            if value.__class__ is str:
+            if (value := properties.get(name)).__class__ is str:
                 return bool(value == text)
             if value is None:
                 return False
@@ -264,8 +263,7 @@ class Substring(_Named):
                 return False
             position, end = len(first), len(value) - len(last)
             for part in middle:  # the earliest match suffices: linear, without the backtracking of a pattern
-                found = value.find(part, position, end)
-                if found < 0:
+                if (found := value.find(part, position, end)) < 0:
                     return False
                 position = found + len(part)
             return position <= end

@@ -50,8 +50,7 @@ class Punctuation:
     @classmethod
     def before(cls, time: float, idle: float | None = None) -> Punctuation:
         """Return the punctuation after which no items older than *time* follow."""
-        below = float(time)  # a large integer may have been rounded up
-        if below > time:
+        if (below := float(time)) > time:  # a large integer may have been rounded up
             below = nextafter(below, -inf)
         return cls(nextafter(below, -inf), idle)
 

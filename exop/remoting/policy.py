@@ -133,9 +133,7 @@ class AccessControl:
         """Return the role of a peer; raises `PeerRefused` for one that may not be connected."""
         if problem := self.objection(peer):
             raise PeerRefused(address=peer.address, problem=problem)
-        if peer.certificate is None or self.policy is None:
-            return "admin"
-        return self.policy.rights(peer.name).role
+        return "admin" if peer.certificate is None or self.policy is None else self.policy.rights(peer.name).role
 
     def objection(self, peer: Peer) -> str:
         """Return why a peer may not be connected (any more), or an empty string."""

@@ -124,8 +124,7 @@ class Applications:
         if mesh.nodes or mesh.name not in self.fragments:
             check(mesh, self._manager.kinds, plan.changes, home=self._host)
         check_channels(plan.changes, self._manager.kinds)
-        nodes = None if now.durable is None else plan.changes.nodes
-        check_durable(mesh, has_state=self.store is not None, nodes=nodes)
+        check_durable(mesh, has_state=self.store is not None, nodes=None if now.durable is None else plan.changes.nodes)
         self.check_hosts((*plan.changes.nodes, *plan.changes.channels))
         check_rebuilds(plan, running)
         plan = dataclasses.replace(plan, steps=tuple(_tried(step, running) for step in plan.steps))
@@ -150,8 +149,7 @@ class Applications:
 
     def _begin(self, mesh: Mesh, timeout: float | None) -> Mesh:
         """Deploy an application that does not run."""
-        known = self.deployed.get(mesh.name)
-        if known is not None and mesh.revision:
+        if (known := self.deployed.get(mesh.name)) is not None and mesh.revision:
             raise finished(mesh.name)
         mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
         check_durable(mesh, has_state=self.store is not None)
@@ -228,8 +226,7 @@ class Applications:
                 self.changes.reopen(deployment, component)
         elif not suspended:
             with deployment.changing:
-                component = deployment.components[node]
-                if not component.allows(Event.RESUME):
+                if not (component := deployment.components[node]).allows(Event.RESUME):
                     raise refused(component.name, component.status, Event.RESUME)
                 if component.tie is not None and component.tie.failure is not None:
                     cure = "a replacement or a changed setting (`exop configure`), which starts its engine again"
@@ -284,8 +281,7 @@ class Applications:
             if not turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
                 return False
             turn.release()
-        left = None if timeout is None else timeout - (time.monotonic() - begin)
-        done = self.get(application).wait(left)
+        done = self.get(application).wait(None if timeout is None else timeout - (time.monotonic() - begin))
         if done and self.store is not None:
             self.checkpoints.store_end(application)
             self._set_inactive(application)
@@ -319,8 +315,7 @@ class Applications:
         is stored even if no caller waits for it.
         """
         closings = self._closings
-        is_filled = mesh.nodes or mesh.name not in self.fragments  # otherwise, it is a fragment that begins empty
-        if is_filled:
+        if is_filled := mesh.nodes or mesh.name not in self.fragments:  # otherwise, it is a fragment that begins empty
             check(mesh, self._manager.kinds, home=self._host)
         check_channels(difference(None, mesh), self._manager.kinds)
         self.check_hosts((*mesh.nodes.values(), *mesh.channels.values()))

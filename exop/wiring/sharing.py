@@ -91,8 +91,7 @@ class Sharing:
 
     def _compare(self, one: _Known, by: tuple[str, ...] = ()) -> None:
         """Note the innermost change, made by the port whose call has just ended, or by those that process the item."""
-        now = values_of(one.item)
-        if now == one.values:
+        if (now := values_of(one.item)) == one.values:
             return
         before, one.values = one.values, now
         place = max((place for place in {**before, **now} if before.get(place) != now.get(place)), key=len)
@@ -121,12 +120,10 @@ def copies_freely(value: Any) -> bool:
     """Return whether copying a value calls no method written for that outside of the standard library."""
     left, seen = [value], {0}
     while left:
-        one = left.pop()
-        kind = type(one)
-        if id(one) in seen:
+        if id(one := left.pop()) in seen:
             continue
         seen.add(id(one))
-        parts: list[Any] = []
+        kind, parts = type(one), list[Any]()
         if isinstance(one, dict):
             parts = [*one, *one.values()]
         elif isinstance(one, (list, tuple, set, frozenset, deque)):
@@ -157,8 +154,7 @@ def values_of(item: Any) -> dict[str, object]:
     seen: set[int] = set()
     while left and len(values) < 10_000:
         place, value = left.pop()
-        kind = type(value)
-        if kind in PLAIN:
+        if type(value) in PLAIN:
             values[place] = repr(value)
         elif id(value) in seen or is_columns(value):
             values[place] = id(value)

@@ -147,8 +147,7 @@ class Ahead:
             if sent.size < LARGE:
                 return False
             self._flush(host, sent)
-            size = sent.size - before
-            if size < LARGE or 2 * size > last:
+            if (size := sent.size - before) < LARGE or 2 * size > last:
                 break
             last = size
         return True

@@ -73,8 +73,7 @@ class Handing:
         change.leaves, change.retracted = transfer.leaves, transfer.retracted
         rests = {rest.inbox for rest in transfer.rests if rest.target == self.host}
         change.handed_over = {*transfer.received, *rests}
-        mesh = change.plan.after
-        made = (out for name in transfer.arriving for out in mesh.node(name).outputs().values())
+        made = (out for name in transfer.arriving for out in change.plan.after.node(name).outputs().values())
         change.coming = {*transfer.restored, *made, *(rest.channel for rest in transfer.rests if rest.channel)}
         change.before_cut.append(self._look)
         change.parks_all = True  # nothing moves between a channel and its connectors, which have the same items then
@@ -130,8 +129,7 @@ class Handing:
         for copied in self.ahead.parts.values():
             copied.clear()
         for node in self.change.departing:
-            component = self.change.old[node]
-            if component.status is State.DESTROYED and component.state is not None:
+            if (component := self.change.old[node]).status is State.DESTROYED and component.state is not None:
                 free(component.state)
 
     def go_on(self) -> None:
@@ -303,16 +301,13 @@ class Handing:
                 half[kind] = decode(self.ahead.receive(host, handed[host][kind][name][self.host]))
         (first, sent), (taken, following, waiting) = half["sent"], half["received"]
         reader = BodyReader(self._declared(rest))
-        if waiting:  # those were acknowledged as received
-            begin, work = following, [*_read(reader, waiting)]
-        else:
-            begin, work = taken, []
+        begin = following if waiting else taken  # those that wait were acknowledged as received
         if first > begin:
             raise PlanError(
                 f"the events {begin} to {first - 1} between {rest.source} and {rest.target} ({rest.outbox}) are lost; "
                 f"make the change without moving what is connected there"
             )
-        found = [*work, *without(_read(reader, sent), begin - first)]
+        found = [*_read(reader, waiting), *without(_read(reader, sent), begin - first)]
         marks = [(number, one) for number, (_, one) in enumerate(found, 1) if isinstance(one, Punctuation)]
         holds = max((number for number, mark in marks if mark == RETRACTED), default=0)
         return [one for one in found[:holds] if not isinstance(one[1], Punctuation)] + found[holds:]

@@ -9,7 +9,7 @@ taken away before the commit, so that an aborted change leaves everything where 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
@@ -103,8 +103,7 @@ class Moves:
         for key, connector in self.before.connectors.items():
             if connector.channel in self.after.channels:
                 self._connector(key, connector)
-        for host, wave in _waves(self._givers).items():
-            self.hosts[host].wave = wave
+        self._waves()
         self._continued()
 
     def _nodes(self) -> None:
@@ -193,8 +192,7 @@ class Moves:
         hosts: defaultdict[str, list[str]] = defaultdict(list)
         for end in ends:
             node, port = self.before.ports(connector)[end]
-            now = self.after.mesh.nodes.get(node.name)
-            if now is not None and port in now.ports:
+            if (now := self.after.mesh.nodes.get(node.name)) is not None and port in now.ports:
                 hosts[self.after.of(now)].append(end)
         for host, ports in hosts.items():
             self._deliver(connector, host, ports)
@@ -210,6 +208,17 @@ class Moves:
         if host != target:
             self.hosts[target].received.setdefault(connector.inbox, []).append(host)
         self._givers[host] |= {source, target} - {host}
+
+    def _waves(self) -> None:
+        """Number the wave of each host: later than those from which it takes over."""
+        try:
+            for host in TopologicalSorter(self._givers).static_order():
+                self.hosts[host].wave = max((self.hosts[one].wave + 1 for one in self._givers.get(host, ())), default=0)
+        except CycleError as problem:
+            raise PlanError(
+                f"{' and '.join(sorted(set(problem.args[1])))} would both hand over to the other, and each would wait "
+                f"for the other; make two changes, one for each direction"
+            ) from None
 
 
 def check_trying(plan: Plan, moves: Moves, home: str) -> None:
@@ -231,23 +240,8 @@ def check_trying(plan: Plan, moves: Moves, home: str) -> None:
                     f"trial or standby, or cancel them first (exop configure {plan.after.name}.{name} --cancel)"
                 )
     if plan.shadow is not None and plan.shadow.compare is not None:
-        placed = {step.node: moves.before.of(step.before) for step in plan.succeeded if step.before is not None}
-        for name, host in placed.items():
-            if host != home:
+        for step in plan.succeeded:
+            if step.before is not None and (host := moves.before.of(step.before)) != home:
                 raise PlanError(
-                    f"{name} runs on {host}, and a comparison is code, which does not travel: leave out compare=…"
+                    f"{step.node} runs on {host}, and a comparison is code, which does not travel: leave out compare=…"
                 )
-
-
-def _waves(givers: Mapping[str, Collection[str]]) -> Mapping[str, int]:
-    """Return the number of the wave of each host: later than those from which it takes over."""
-    waves: dict[str, int] = {}
-    try:
-        for host in TopologicalSorter(givers).static_order():
-            waves[host] = max((waves[one] + 1 for one in givers.get(host, ())), default=0)
-    except CycleError as problem:
-        raise PlanError(
-            f"{' and '.join(sorted(set(problem.args[1])))} would both hand over to the other, and each would wait for "
-            f"the other; make two changes, one for each direction"
-        ) from None
-    return waves

@@ -164,8 +164,7 @@ class Twin(Standby):
 
     def leave(self, deployment: Deployment, wiring: WiringController) -> str:
         """Stop following, and close the component unless it has taken its leader's place."""
-        key = self.place.application, self.place.node
-        if self._there.get(key) is self:
+        if self._there.get(key := (self.place.application, self.place.node)) is self:
             del self._there[key]
         return super().leave(deployment, wiring)
 

@@ -246,8 +246,7 @@ class Exchange:
                         facts["cure"] = f"exop ps; exop resolve {application}, if the home does not return"
                         logger("exop.hosts").warning("the outcome of a plan is not known here", **facts)
                 case messages.Do():
-                    participant = machines.participant
-                    if participant is None or participant.plan != action.plan:
+                    if (participant := machines.participant) is None or participant.plan != action.plan:
                         participant = self._owner.participant(application, action, partial(self.receive, application))
                         participant.start()
                         machines.participant = participant

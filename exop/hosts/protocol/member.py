@@ -231,10 +231,9 @@ class Member:
         if message.plan == given_up or isinstance(message, Proceed):
             return reason if message.plan == given_up else "it was restarted meanwhile"
         if old := [name for name, epoch in message.epochs.items() if epoch < self.epochs[name]]:
-            names = ", ".join(old)
             return (
-                f"{names}: another plan was committed since this one was made; if the home has lost its state, `exop "
-                f"adopt {old[0]} --on {self.name}` makes {self.name} the home"
+                f"{', '.join(old)}: another plan was committed since this one was made; if the home has lost its "
+                f"state, `exop adopt {old[0]} --on {self.name}` makes {self.name} the home"
             )
         unsettled = f"the plan {self.plan} is not settled here; try again, or see `exop ps` if that does not help"
         return unsettled if self._part is not None else ""
@@ -274,8 +273,7 @@ class Member:
         part.step, part.done = "commit" if commit else "abort", False
         if by_hand or commit:
             self._by_hand = part.proposal if by_hand else None
-        epochs = advanced(part.proposal.epochs) if commit else {}
-        settled = Settled(part.proposal.plan, commit, epochs, by_hand)
+        settled = Settled(part.proposal.plan, commit, advanced(part.proposal.epochs) if commit else {}, by_hand)
         self._settle(settled)
         return self._carry_out(part, settled)
 

@@ -253,8 +253,7 @@ def check_group(mesh: Mesh, group: str, kinds: Mapping[str, type[KindLike]], *, 
                 f"{node.name}.{pulled[0]} pulls its items, and {node.name} is in the group {group!r}, to which they "
                 f"are pushed; take a slet with an input to which items are pushed, or leave out group={group!r}"
             )
-    shared = shared_ports(mesh, first, kinds)
-    parts = {first.ports[port]: partitions for port, (_, partitions) in shared.items()}
+    parts = {first.ports[port]: partitions for port, (_, partitions) in shared_ports(mesh, first, kinds).items()}
     if len({*parts.values()}) > 1:
         found, most = ", ".join(f"{name} ({number})" for name, number in parts.items()), max(parts.values())
         raise MeshError(
@@ -351,8 +350,7 @@ def _drivers_of(mesh: Mesh, kinds: Mapping[str, type[KindLike]], name: str) -> s
     drivers = set[str]()
 
     def callers(one: str) -> Iterator[str]:
-        node = mesh.nodes[one]
-        if node.slet.iterated or node.slet.own_driver:
+        if (node := mesh.nodes[one]).slet.iterated or node.slet.own_driver:
             drivers.add(one)
             if node.slet.iterated or one != name:
                 return

@@ -202,8 +202,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 def _needed(nodes: Collection[ast.AST], subject: str) -> tuple[str, ...] | None:
     """Return the fields that are read, if the item is used for nothing else."""
     found = [name for node in nodes if (name := _field_name(node, subject)) is not None]
-    uses = sum(_is_name(node, subject) for node in nodes)
-    return tuple(dict.fromkeys(found)) if uses == len(found) else None
+    return tuple(dict.fromkeys(found)) if sum(_is_name(node, subject) for node in nodes) == len(found) else None
 
 
 class _Reading(ast.NodeTransformer):
@@ -221,8 +220,7 @@ class _Reading(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """`report["time"]`."""
-        name = _field_name(node, self.subject)
-        if self.typed and name is not None:
+        if self.typed and (name := _field_name(node, self.subject)) is not None:
             return ast.Attribute(node.value, name, ast.Load())
         return ast.Subscript(self.visit(node.value), self.visit(node.slice), ast.Load())
 
@@ -262,8 +260,7 @@ def conditional_update(
     if not settings:
         raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
     condition = read_condition(when, node_names(node.name, node.slet, types))
-    after = node.with_settings(settings)
-    if after.slet.ports.keys() != node.slet.ports.keys():
+    if (after := node.with_settings(settings)).slet.ports.keys() != node.slet.ports.keys():
         raise MeshError(
             f"{node.name}: with these settings {node.slet.name} has other ports, which cannot come or go at a point in "
             f"the stream; configure it without `when`"

@@ -47,9 +47,8 @@ class Difference:
     @property
     def reconnects(self) -> bool:
         """Whether connections or hosts change, and not only settings, or slets for others of equal shape."""
-        if self.added or self.removed or self.channels_added or self.channels_removed:
-            return True
-        if any(old.host != new.host for old, new in self.channels_changed):
+        moved = any(old.host != new.host for old, new in self.channels_changed)
+        if moved or self.added or self.removed or self.channels_added or self.channels_removed:
             return True
         return any(
             dict(old.ports) != dict(new.ports) or old.slet.shape != new.slet.shape or old.host != new.host

@@ -297,8 +297,7 @@ def check_placement(placement: Placement) -> None:
                     f"{mesh.name}: {name!r} is the name of a connector between {connector.source} and "
                     f"{connector.target}; give the node or channel of this name another one"
                 )
-        carried = placement.sent(connector)
-        if carried is not None and (part := find_unstorable(carried.items)) is not None:
+        if (carried := placement.sent(connector)) is not None and (part := find_unstorable(carried.items)) is not None:
             raise MeshError(
                 f"{mesh.name}: items of {connector.channel!r} ({carried}) go from {connector.source} to "
                 f"{connector.target}, and a {part.name} cannot be sent{carried.sent_by}; use plain values, "
@@ -307,8 +306,7 @@ def check_placement(placement: Placement) -> None:
     _check_windows(placement)
     groups: dict[str, Node] = {}
     for node in (node for node in mesh.nodes.values() if node.group is not None):
-        first = groups.setdefault(node.group or "", node)
-        if placement.of(node) != placement.of(first):
+        if placement.of(node) != placement.of(first := groups.setdefault(node.group or "", node)):
             raise MeshError(
                 f"{mesh.name}: {first.name} ({placement.of(first)}) and {node.name} ({placement.of(node)}) are in the "
                 f"group {node.group!r}, which shares partitions within one host; place all its members on one host, or "

@@ -237,8 +237,7 @@ class Mesh(Graph):
         """
         node = self.node(name)
         names = {port: to.name if isinstance(to, ChannelSpec) else to for port, to in ports.items()}
-        slet = node.slet.connected([*node.ports, *names])
-        check_ports(name, slet, names)
+        check_ports(name, node.slet.connected([*node.ports, *names]), names)
         mesh = self._declaring([to for to in ports.values() if isinstance(to, ChannelSpec)])
         left = {port: to for port, to in {**node.ports, **names}.items() if to is not None}
         return mesh._with(replace(node, ports=left))._without_orphans(node)
@@ -287,10 +286,9 @@ class Mesh(Graph):
             if before.slet.ports[port].direction == "in":
                 ends, cure = f"takes from the channel {channel!r}", f"remove {before.name}, and add it again"
             if ends:
-                known = ", ".join(spec.ports)
                 raise MeshError(
                     f"{before.name}.{port} {ends}, and with the new settings {spec.name} has no such port "
-                    f"(it has {known}); {cure}"
+                    f"(it has {', '.join(spec.ports)}); {cure}"
                 )
         return gone
 

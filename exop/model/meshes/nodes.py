@@ -324,8 +324,7 @@ class Graph:
 
     def place_of(self, channel: str) -> str | None:
         """Return the host of a channel; `None` is the home. A direct channel is where all its producers are."""
-        found = self.channels[channel]
-        if found.host is None and found.kind == DIRECT:
+        if (found := self.channels[channel]).host is None and found.kind == DIRECT:
             hosts = {node.host for node, _ in self.producers(channel)}
             return hosts.pop() if len(hosts) == 1 else None
         return found.host
@@ -356,8 +355,7 @@ class Graph:
             channel = self.channels.get(to)
             known = channel is not None and channel.kind in (*_PASSING, WINDOW)
             if channel is not None and known and (sent := self.pushed(to)) is not None:
-                whole = channel.kind in _PASSING or node.slet.ports[port].pulled
-                found[port] = sent if whole else sent.windowed
+                found[port] = sent if channel.kind in _PASSING or node.slet.ports[port].pulled else sent.windowed
             elif node.slet.ports[port].member:
                 found[port] = PortType()
         return found

@@ -126,10 +126,9 @@ def _residues(column: Any) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    if not isinstance(column, np.ndarray):
-        types = pa.types
-        if types.is_integer(column.type) or types.is_floating(column.type):
-            column = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
+    types = pa.types
+    if not isinstance(column, np.ndarray) and (types.is_integer(column.type) or types.is_floating(column.type)):
+        column = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
     if isinstance(column, np.ndarray) and column.dtype.kind in "iuf":
         return _residues_of_floats(column) if column.dtype.kind == "f" else _residues_of_integers(column)
     found = pa.array(column) if isinstance(column, np.ndarray) else column
@@ -148,8 +147,7 @@ def _residues_of_integers(column: Any) -> Any:
 
     if column.dtype == np.uint64:
         return column % np.uint64(_PRIME)
-    found = column.astype(np.int64)
-    if found.size and (found.min() < 0 or found.max() >= _PRIME):
+    if (found := column.astype(np.int64)).size and (found.min() < 0 or found.max() >= _PRIME):
         found %= _PRIME
     return found.view(np.uint64)
 

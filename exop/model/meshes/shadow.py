@@ -98,8 +98,7 @@ class Shadow:
         """Refuse a trial without any comparison, or with duplicate external effects; *mesh* is the new mesh."""
         if not replaced:
             problem = f"the plan for {mesh.name} replaces no slet and moves none: there is nothing to compare"
-            cure = "leave the shadow out"
-            raise PlanError(f"{problem}; {cure}")
+            raise PlanError(f"{problem}; leave the shadow out")
         known = {node.name: node for node, _ in replaced}
         for name in (name for name in self.divert if "." in name):
             entry("divert: the replaced nodes", "node", known, name.partition(".")[0])

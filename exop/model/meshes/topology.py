@@ -55,10 +55,9 @@ def section_text(mesh: Graph, kind: str, name: str) -> str:
     elif kind == "application":
         document["application"] = {"name": mesh.name} | ({} if mesh.durable is None else {"durable": mesh.durable})
     else:
+        table = _node_table(mesh, mesh.nodes[name]) if kind == "nodes" else _channel_table(mesh, mesh.channels[name])
         document[kind] = tomlkit.table(is_super_table=True)
-        document[kind][name] = (
-            _node_table(mesh, mesh.nodes[name]) if kind == "nodes" else _channel_table(mesh, mesh.channels[name])
-        )
+        document[kind][name] = table
     return tomlkit.dumps(document)
 
 

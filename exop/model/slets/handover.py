@@ -49,8 +49,7 @@ def hand_over(before: Node, after: Node) -> HandOver:
     given = after.memento is not None or after.rebuild is not None
     way = _lost(before, after) if after.lose_state and not given else _way(before, after)
     packages, new = renewed_packages(before.slet.factory, after.slet.factory), after.slet.memento
-    rebuilt = after.rebuild is not None and after.memento is None
-    if not packages or new is None or rebuilt:
+    if not packages or new is None or (after.rebuild is not None and after.memento is None):
         return way
     fields = [one for kind in {new, before.slet.memento or new} for one in type_of(kind).fields.values()]
     if not any(mover.concerns(one.type) for mover in map(Mover, packages) for one in fields):

@@ -127,8 +127,7 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
 def check_parts(value: Any, place: str) -> None:
     """Compare every dataclass and named tuple in *value* with the annotations of its fields."""
     for one, _, _ in walk(value):
-        kind = type(one)
-        if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
+        if dataclasses.is_dataclass(kind := type(one)) or hasattr(kind, "_fields"):
             for name, field in type_of(kind).fields.items():
                 where = value_mismatch(getattr(one, name, None), field.type, f"{kind.__qualname__}.{name}")
                 if where is not None:

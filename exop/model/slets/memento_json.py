@@ -79,10 +79,9 @@ class Writer:
 
     def fields(self, value: Any, path: str = "") -> dict[str, Any]:
         """Write the fields of a memento, dataclass or named tuple."""
-        fields = type_of(type(value)).fields
         return {
             name: self.write(getattr(value, name), one.type, f"{path}.{name}".lstrip("."))
-            for name, one in fields.items()
+            for name, one in type_of(type(value)).fields.items()
         }
 
     def write(self, value: Any, declared: Type, path: str) -> Any:
@@ -122,10 +121,8 @@ class Writer:
         """Write a table as a JSON object if all keys have a text, else as pairs, which are always tagged."""
         keys, values = wanted.entry
         entries = [(key, self.write(one, values, f"{path}[{key!r:.60}]")) for key, one in value.items()]
-        texts = [_key(key, keys.sole) for key, _ in entries]
-        if None in texts or _like_a_tag(texts):
-            pairs = [[self.write(key, keys, f"{path}: the key {key!r:.60}"), one] for key, one in entries]
-            return pairs, _TAGGED
+        if None in (texts := [_key(key, keys.sole) for key, _ in entries]) or _like_a_tag(texts):
+            return [[self.write(key, keys, f"{path}: the key {key!r:.60}"), one] for key, one in entries], _TAGGED
         found = {text: one for text, (_, one) in zip(texts, entries, strict=True)}
         return found, found
 

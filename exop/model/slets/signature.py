@@ -69,8 +69,7 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
             raise wrong(name, f"{stars}{parameter.name} names no port", "name every parameter")
-        annotation = _annotation_of(name, parameter.name, hints)
-        if found.keeps(parameter.name, annotation):
+        if found.keeps(parameter.name, annotation := _annotation_of(name, parameter.name, hints)):
             continue
         is_setting = parameter.kind is parameter.KEYWORD_ONLY
         if not is_setting and parameter.default is not parameter.empty:
@@ -86,14 +85,12 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
             found.settings[parameter.name] = _read_setting(parameter.name, annotation, parameter.default)
         else:
             found.inputs.append(_read_input(name, parameter.name, annotation))
-    ports = found.inputs
-    if len(ports) > 1:
+    if len(ports := found.inputs) > 1:
         problem = f"a function has one input, here are {len(ports)} ({', '.join(port.name for port in ports)})"
         cure = "put `*, ` before the settings, or write a Slet class with an @input_port method per input"
         raise wrong(name, problem, cure)
     result, output = _read_result(name, hints)
-    iterated = not ports or ports[0].pulled
-    if iterated:
+    if iterated := not ports or ports[0].pulled:
         _check_iterated(name, ports, result)
     else:
         _check_generator(name, function, result)
@@ -201,8 +198,7 @@ def _read_fields(cls: Any) -> _Found:
 def _read_methods(cls: type) -> Iterator[tuple[PortSpec, Result, PortType | None]]:
     """Read the methods marked `@input_port`, in the order of the source: port, shape of the result, output type."""
     for attribute in dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base)):
-        method = inspect.getattr_static(cls, attribute, None)
-        if not getattr(method, "__input_port__", False):
+        if not getattr(method := inspect.getattr_static(cls, attribute, None), "__input_port__", False):
             continue
         place, cure = f"{cls.__qualname__}.{attribute}", "write `def port(self, item: T)`"
         if not inspect.isfunction(method) or inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
@@ -211,8 +207,7 @@ def _read_methods(cls: type) -> Iterator[tuple[PortSpec, Result, PortType | None
         positional = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
         if len(parameters) not in (1, 2) or not positional.issuperset(one.kind for one in parameters):
             raise wrong(place, "an input port takes one item", cure)
-        named = len(parameters) == 2
-        if named and _annotation_of(place, parameters[0].name, hints) is not str:
+        if (named := len(parameters) == 2) and _annotation_of(place, parameters[0].name, hints) is not str:
             cure += ", or `def port(self, member: str, item: T)` for a family of ports"
             raise wrong(place, "an input port takes one item", cure)
         result, output = _read_result(place, hints)
@@ -252,8 +247,7 @@ def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | N
         return "many", dataclasses.replace(_read_port(slet, item), pauses=type_of(item).takes_none)
     found = type_of(annotation)
     if any(member.cls in _ITERATORS for member in found.members):
-        cure = "return Iterator[T]; an empty one has no result"
-        raise wrong(slet, "an iterator is one of several results", cure)
+        raise wrong(slet, "an iterator is one of several results", "return Iterator[T]; an empty one has no result")
     return ("optional" if found.takes_none else "one"), _read_port(slet, annotation)
 
 

@@ -56,8 +56,7 @@ def slet(
     def mark(plain: F) -> F:
         spec = read_function(plain)
         _check_care(spec.name, care)
-        spec = replace(spec, name=name or spec.name, **care)
-        plain.__slet__ = spec  # type: ignore[attr-defined]
+        plain.__slet__ = replace(spec, name=name or spec.name, **care)  # type: ignore[attr-defined]
         if specialised is not None:
             plain.specialised = specialised  # type: ignore[attr-defined]
         return plain

@@ -259,8 +259,7 @@ class SletSpec:
         """Return the slet with additional outputs, by name (`to.*` for a family) and type."""
         found = {port.name: port for port in (*self.outputs, *self.families)}
         for name, carried in types.items():
-            known = carried if isinstance(carried, PortType) else port_type(carried)
-            found[name] = PortSpec(name, "out", known)
+            found[name] = PortSpec(name, "out", carried if isinstance(carried, PortType) else port_type(carried))
         families = tuple(found.pop(port.name) for port in self.families)
         return replace(self, outputs=tuple(found.values()), families=families)
 
@@ -313,8 +312,7 @@ class SletSpec:
     def check_memento(self, place: str, memento: Memento) -> None:
         """Refuse a state that the slet cannot work with."""
         if not isinstance(memento, kind := self.memento_class(place)):
-            given = type(memento).__qualname__
-            raise MeshError(f"{place}: {self.name} keeps a {kind.__qualname__}, not a {given}")
+            raise MeshError(f"{place}: {self.name} keeps a {kind.__qualname__}, not a {type(memento).__qualname__}")
         check_fields({name: getattr(memento, name) for name in type_of(kind).fields}, kind, place)
 
     @property
@@ -325,8 +323,7 @@ class SletSpec:
     @property
     def role(self) -> Role:
         """α, π or ω, derived from its ports."""
-        directions = [port.direction for port in (*self.inputs, *self.outputs, *self.families)]
-        if "in" not in directions:
+        if "in" not in (directions := [port.direction for port in (*self.inputs, *self.outputs, *self.families)]):
             return Role.ALPHA
         return Role.PI if directions.count("out") > self.sets_aside else Role.OMEGA
 

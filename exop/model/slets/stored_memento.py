@@ -67,14 +67,12 @@ def dump_memento(memento: Memento, place: str, parts: Mapping[int, Part] | None 
 
 def header(data: bytes, place: str) -> StoredMemento:
     """Read the header of a stored memento."""
-    found = decode(data, declared=Declared())
-    if not isinstance(found, list) or not found or not isinstance(found[0], int):
+    if not isinstance(found := decode(data, declared=Declared()), list) or not found or not isinstance(found[0], int):
         raise refused(place, "it is no memento", "take an older copy")
     if found[0] != FORMAT:
         problem = f"it is written in the form {found[0]}, this release reads {FORMAT}"
         raise refused(place, problem, "use the release that wrote it")
-    parts = found[1:]
-    if len(parts) != 4 or not all(map(isinstance, parts, (str, int, dict, bytes))):
+    if len(parts := found[1:]) != 4 or not all(map(isinstance, parts, (str, int, dict, bytes))):
         raise refused(place, "its parts are none of a memento", "take an older copy")
     return StoredMemento(*parts)
 

@@ -260,9 +260,7 @@ def _schema_mismatch(source: Type, target: Type) -> Mismatch | None:
             return Mismatch(given[name].type if name in given else None, one.type, name, "column", given)
     if (extra := next((name for name in given if name not in wanted), None)) is not None:
         return Mismatch(given[extra].type, None, extra, "column")
-    if list(given) != list(wanted):
-        return Mismatch(source, target, ", ".join(given), "order")
-    return None
+    return Mismatch(source, target, ", ".join(given), "order") if list(given) != list(wanted) else None
 
 
 def takes_class(wanted: Type, kind: type) -> bool:
@@ -288,10 +286,8 @@ def value_mismatch(value: Any, wanted: Any, path: str) -> str | None:
         return value_mismatch(value, wanted.bare, path)
     if kind == "union":
         matches = any(value_mismatch(value, one, path) is None for one in wanted.members)
-    elif kind == "choice":
-        matches = value in wanted.choices
     else:
-        matches = _is_instance(value, wanted.cls)
+        matches = value in wanted.choices if kind == "choice" else _is_instance(value, wanted.cls)
     if not matches:
         return f"{path} is {safe_repr(value, 80)} ({type(value).__name__}), not {wanted}"
     return _element_mismatch(value, wanted, path) if kind in ("list", "tuple", "table") and wanted.arguments else None
@@ -320,6 +316,5 @@ def _element_mismatch(value: Any, wanted: Type, path: str) -> str | None:
         return f"{path} has {counted(len(value), 'element')}, not {len(wanted.arguments)}"
     else:
         types = wanted.elements(len(value)) if hasattr(value, "__len__") else []
-        pairs = enumerate(zip(value, types, strict=False))
-        found = (value_mismatch(one, kind, f"{path}[{n}]") for n, (one, kind) in pairs)
+        found = (value_mismatch(*pair, f"{path}[{n}]") for n, pair in enumerate(zip(value, types, strict=False)))
     return next((one for one in found if one is not None), None)

@@ -104,8 +104,7 @@ def _scalar(value: Any, wanted: Type) -> Any:
 
 def _instance(value: Any, wanted: Type) -> Any:
     """An instance of any other class; text is passed to the class (an address, a time zone, an identifier)."""
-    kind = wanted.cls
-    if isinstance(value, kind):
+    if isinstance(value, kind := wanted.cls):
         return value
     if not isinstance(value, str) or kind in (bytes, bytearray):
         raise _error(wanted.name, value)
@@ -153,8 +152,7 @@ def _list(value: Any, wanted: Type) -> Any:
     if (made := CONCRETE.get(wanted.cls)) not in _LISTS:
         return _instance(value, wanted)
     value = _literal(value)
-    valid = isinstance(value, (*_LISTS, Sequence, Set))
-    if not valid or isinstance(value, (str, bytes)):
+    if not isinstance(value, (*_LISTS, Sequence, Set)) or isinstance(value, (str, bytes)):
         raise _error(f"a {made.__name__}, written [a, b]", value)
     if wanted.kind == "tuple" and len(wanted.arguments) != len(value):
         raise ValueError(f"expected a length of {len(wanted.arguments)}, got {len(value)}: {safe_repr(value, 80)}")

@@ -423,8 +423,7 @@ def _column(column: Any) -> Field:
 
 def _of_arrow(arrow: Any) -> Type:
     text = str(arrow)
-    head = text.partition("[")[0].partition("(")[0].partition("<")[0]
-    if head in _ARROW:
+    if (head := text.partition("[")[0].partition("(")[0].partition("<")[0]) in _ARROW:
         return Type("scalar", text, _ARROW[head], text, identity=type_of(_ARROW[head]).identity)
     if head == "dictionary":
         return _of_arrow(arrow.value_type)

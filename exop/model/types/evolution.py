@@ -93,8 +93,7 @@ def from_data(data: Any) -> Type:
 
 
 def _refuse(problem: str) -> NoReturn:
-    cure = "use the release that wrote it"
-    raise StoredStateError(what="the description of a type", problem=problem, cure=cure)
+    raise StoredStateError(what="the description of a type", problem=problem, cure="use the release that wrote it")
 
 
 def fingerprint(described: Type) -> str:

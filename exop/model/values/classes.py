@@ -59,13 +59,11 @@ def _layout(kind: Any) -> tuple[Callable[..., Any], dict[str, dataclasses.Field[
 
 
 def _default(kind: Any, name: str, factories: bool) -> Any:
-    field = _layout(kind)[1][name]
-    if field.default_factory is not dataclasses.MISSING and factories:
+    if (field := _layout(kind)[1][name]).default_factory is not dataclasses.MISSING and factories:
         return field.default_factory()
     if field.default is not dataclasses.MISSING:
         return field.default
-    wanted = type_of(kind).fields[name]
-    if wanted.required and wanted.type.nullable:
+    if (wanted := type_of(kind).fields[name]).required and wanted.type.nullable:
         return None
     problem = f"{kind.__qualname__} lacks the field {name}, which has no default"
     raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
@@ -84,9 +82,7 @@ def package_name(package: str, version: str) -> str:
 def package_of(module: str) -> tuple[str, str] | None:
     """Return the package of a bundle's version to which a module belongs, and the bundle's name; or `None`."""
     head = ".".join(module.split(".")[:2])
-    if not head.startswith(f"{ROOT}."):
-        return None
-    return head, head.removeprefix(f"{ROOT}.").rpartition("_v")[0]
+    return (head, head.removeprefix(f"{ROOT}.").rpartition("_v")[0]) if head.startswith(f"{ROOT}.") else None
 
 
 #: The packages from which that of a loaded version of a bundle imports.
@@ -134,8 +130,7 @@ def shown(name: str, plain: str = "") -> str:
 
 def find_version(name: str) -> str | None:
     """The name, in a loaded version of its bundle, of a class whose own version is not loaded."""
-    module = name.partition(":")[0]
-    if (found := package_of(module)) is None or found[0] in sys.modules:
+    if (found := package_of(name.partition(":")[0])) is None or found[0] in sys.modules:
         return None
     package, bundle = found
     loaded = filter(None, map(package_of, list(sys.modules)))
@@ -164,8 +159,7 @@ class Mover:
 
     def move(self, value: Any) -> Any:
         """Convert a value to the new version."""
-        kind = type(value)
-        if kind in PLAIN:
+        if (kind := type(value)) in PLAIN:
             return value
         if (known := self._made.get(id(value))) is None:
             # A reference to the old value prevents the reuse of its id.
@@ -238,8 +232,7 @@ class Mover:
 
     def _container(self, value: Any, kind: Any) -> Any:
         if not issubclass(kind, dict):
-            moved = [self.move(one) for one in value]
-            if _same(value, moved):
+            if _same(value, moved := [self.move(one) for one in value]):
                 return value
             return deque(moved, value.maxlen) if kind is deque else kind(moved)
         table = {self.move(key): self.move(one) for key, one in value.items()}

@@ -60,8 +60,7 @@ def rows_of_file(path: Path, declared: Any) -> int:
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
-        found = file.schema_arrow
-        if found.names != declared.names or found.types != declared.types:
+        if (found := file.schema_arrow).names != declared.names or found.types != declared.types:
             named = (", ".join(f"{one.name} {one.type}" for one in schema) for schema in (found, declared))
             raise ValueError("{} has the columns {}, not {}".format(path, *named))
         return int(file.metadata.num_rows)
@@ -233,16 +232,14 @@ def declared(batch: Any, described: Type) -> Any:
 
 def _arrow_type(arrow: Any, described: Type) -> Any:
     """The type of a column; `None` if it depends on the values."""
-    sole = described.sole
-    if sole.kind == "scalar" and sole.cls in _SCALARS:
+    if (sole := described.sole).kind == "scalar" and sole.cls in _SCALARS:
         return getattr(arrow, _SCALARS[sole.cls])()
     inner = _arrow_type(arrow, sole.element) if sole.cls in (list, tuple) else None
     return None if inner is None else arrow.list_(inner)
 
 
 def _is_narrower(arrow: Any, found: Any, wanted: Any) -> bool:
-    kinds = arrow.types
-    if kinds.is_list(found) and kinds.is_list(wanted):
+    if (kinds := arrow.types).is_list(found) and kinds.is_list(wanted):
         return _is_narrower(arrow, found.value_type, wanted.value_type)
     return bool(kinds.is_null(found) or (kinds.is_integer(found) and kinds.is_floating(wanted)))
 

@@ -276,8 +276,7 @@ def decode(
 
 def decode_each(parts: Sequence[bytes], *, levels: int = DEPTH) -> list[Any]:
     """Decode each of *parts*; many small ones are decoded faster than one by one."""
-    data = b"".join(parts)
-    if len(parts) > 1 and len(data) <= len(parts) * _SMALL:
+    if len(parts) > 1 and len(data := b"".join(parts)) <= len(parts) * _SMALL:
         with suppress(Exception):  # damaged; decoded one by one to find out
             for part in parts:
                 check_nesting(part, levels)

@@ -104,8 +104,7 @@ class Pieces:
 
 def is_immutable(values: Sequence[Any]) -> bool:
     """Whether none of the values can change: numbers, text, bytes, moments, and tuples of these."""
-    kinds = {*map(type, values)}
-    if tuple in kinds:
+    if tuple in (kinds := {*map(type, values)}):
         kinds.remove(tuple)
         kinds.update(map(type, chain.from_iterable(one for one in values if type(one) is tuple)))
     return kinds <= _IMMUTABLE

@@ -151,8 +151,7 @@ class Hosting:
         elif peer and not found.filled:  # the slet that reads it there waits, and asks again
             raise PlanError(f"the channel {channel!r} of {application} is not filled yet; try again")
         ends = (*deployment.mesh.producers(channel), *deployment.mesh.consumers(channel))
-        types = [node.slet.ports[port].type for node, port in ends]
-        return answer(found, into, types, method, arguments)
+        return answer(found, into, [node.slet.ports[port].type for node, port in ends], method, arguments)
 
     @operation(role="operate", patience=LONG, long=True)
     def accept_loss(self, application: str, channel: str = "") -> list[str]:

@@ -212,8 +212,7 @@ class Management(Hosting, Generic[AnyPlan]):
         and the outcome. Without a name, return the operations on the bundles of the platform, and the calls of other
         platforms that concern no application, including refused ones.
         """
-        found = self._applications.history.of(application)
-        if application and not found:
+        if not (found := self._applications.history.of(application)) and application:
             self.deployment(application)  # raises `UnknownName` with the known names
         return found
 
@@ -293,8 +292,7 @@ class Management(Hosting, Generic[AnyPlan]):
             plan = cast("Plan", self.plan_topology(toml)).noting(notes)
         except MeshError as problem:
             name = str(problem.facts.get("name", ""))
-            bundle = name.rpartition(":")[0]
-            if problem.facts.get("kind") == "slet" and "@" in bundle:
+            if problem.facts.get("kind") == "slet" and "@" in (bundle := name.rpartition(":")[0]):
                 here = bundle in {one["bundle"] for one in self.list_bundles()}
                 cure = f"`exop bundle start {bundle}`" if here else "`exop bundle install FILE --start`"
                 raise PlanError(

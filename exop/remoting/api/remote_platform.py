@@ -206,8 +206,7 @@ class RemotePlatform(Management[RemotePlan]):
 
     def _mesh(self, found: wire.Topology) -> Mesh:
         """Read a mesh that runs there; slets without code here are in it as descriptions."""
-        slets = dict(known_slets().slets)
-        if not slets.keys() >= set(found.slets):
+        if not (slets := dict(known_slets().slets)).keys() >= set(found.slets):
             described = self.described(name_in(found.toml))
             slets |= {name: absent(one) for name, one in described.items() if name not in slets}
         return Mesh.from_toml(found.toml, slets).at(found.revision or 0)

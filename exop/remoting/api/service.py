@@ -95,8 +95,7 @@ class Tasks(Numbered[Future[Any]]):
             except BaseException as error:  # noqa: BLE001 (it is raised where the result is fetched)
                 future.set_exception(error)
 
-        context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
+        threading.Thread(target=contextvars.copy_context().run, args=(run,), name="exop change", daemon=True).start()
         return number
 
 
@@ -217,8 +216,7 @@ class ManagementService:
         Its number, which only the receiver of the value knows, is the permission.
         """
         with self._chunked.lock:
-            value = self._chunked[number]
-            if offset + wire.CHUNK >= len(value):
+            if offset + wire.CHUNK >= len(value := self._chunked[number]):
                 self._chunked.take(number)
             return bytes(value[offset : offset + wire.CHUNK])
 

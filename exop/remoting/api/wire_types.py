@@ -165,13 +165,12 @@ class Planned(msgspec.Struct, frozen=True):
     def of(number: str, plan: Plan) -> Planned:
         """The form of a plan that is sent to the client; the platform keeps the plan under *number*."""
         notes = list(plan.notes)  # first: they try the hand-over of states, which fills `took`
-        steps = [PlannedStep.of(step, plan.took.get(step.node)) for step in plan.steps]
         return Planned(
             plan=number,
             application=plan.after.name,
             revision=plan.before.revision,
             anything=bool(plan),
-            steps=steps,
+            steps=[PlannedStep.of(step, plan.took.get(step.node)) for step in plan.steps],
             channels_added=[f"{one.name} ({one.kind})" for one in plan.changes.channels_added],
             channels_removed=[one.name for one in plan.changes.channels_removed],
             notes=notes,

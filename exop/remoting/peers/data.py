@@ -263,8 +263,7 @@ class DataConnection(frames.Outgoing):
         Returns:
             `False` if the sender thread is at work or the connection has ended: then *one* was not asked.
         """
-        stream = self._stream
-        if isinstance(stream, _TlsSocket) or not self._turn.acquire(blocking=False):
+        if isinstance(stream := self._stream, _TlsSocket) or not self._turn.acquire(blocking=False):
             return False
         try:
             buffers = self._buffers
@@ -339,8 +338,7 @@ class DataConnection(frames.Outgoing):
                 raise FrameRefused("compressed frames are not accepted")
             if not 0 < length <= largest:
                 raise FrameRefused(f"a frame of {length} bytes; it has from 1 to {largest}")
-            stop = start + HEADER.size + length
-            if stop >= end:
+            if (stop := start + HEADER.size + length) >= end:
                 break
             if data[stop] != FLUSHER[0]:
                 raise FrameRefused("the frame does not end where it says")
@@ -355,8 +353,7 @@ class DataConnection(frames.Outgoing):
         if len(frame) < HEAD.size or frame[0] not in (DATA, BYTES):
             raise FrameRefused(f"a frame of kind {frame[0]} and {len(frame)} bytes")
         kind, number, first, events, form, total, offset = HEAD.unpack_from(frame)
-        body = frame[HEAD.size :]
-        if len(body) == total and not offset:
+        if len(body := frame[HEAD.size :]) == total and not offset:
             if not self._link.begins(kind, number, (first, events, form), total):
                 return
             lasting = bytes(body) if kind == BYTES or form == COLUMNS else body
@@ -447,8 +444,7 @@ class DataConnection(frames.Outgoing):
         limits = self._limits
         while True:
             count = self._stream.receive(buffers)
-            now = self._clock()
-            if now - self._pinged >= limits.ping_time:
+            if (now := self._clock()) - self._pinged >= limits.ping_time:
                 self._pinged = now
                 self._ready.add(frames.Single(frames.Ping(int(now * 1e6))))
             if count == 0:

@@ -294,8 +294,7 @@ class SenderEnd(Outgoing):
             frames = self.sender.frames(size) if self.resumed else ()
             traffic, most = self.traffic, self._parts.limits.body
             for frame in frames:
-                body = Body(DATA, self.number, frame.body, (frame.first, frame.events, frame.form))
-                if body.total > most:
+                if (body := Body(DATA, self.number, frame.body, (frame.first, frame.events, frame.form))).total > most:
                     self.resumed, traffic.state = False, f"a frame of {body.total} bytes is over the bound of {most}"
                     self.sender.disconnected(traffic.state)
                     break
@@ -320,8 +319,7 @@ class ReceiverEnd(Outgoing):
             return 0, False
         progress, traffic = self.receiver.progress(), self.traffic
         traffic.sent, traffic.done, traffic.credit = progress.next, progress.done, progress.credit
-        report = Report(number, *progress)
-        if report == self.reported:
+        if (report := Report(number, *progress)) == self.reported:
             return 0, False
         self.reported = report
         buffers.append(frame := pack_message(report))
@@ -341,7 +339,6 @@ class BytesTransfer(Outgoing):
         if not self._parts.admit(self.body):
             return 0, True
         size = self.body.append_to(buffers, self._parts.limits.part)
-        more = self.body.sent < self.body.total
-        if not more:
+        if not (more := self.body.sent < self.body.total):
             self.ended.set()
         return size, more

@@ -76,8 +76,7 @@ def announcements(seconds: float, interfaces: Sequence[str] | None = None) -> li
 def _read(info: Any) -> Announcement | None:
     """Read an announcement; `None` if it is none of a platform."""
     texts = {key: (value or "")[:100] for key, value in info.decoded_properties.items()}
-    addresses = info.parsed_addresses()
-    if not addresses or texts.get("scheme") not in SCHEMES or not texts.get("name"):
+    if not (addresses := info.parsed_addresses()) or texts.get("scheme") not in SCHEMES or not texts.get("name"):
         return None
     host = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
     return Announcement(texts["name"], f"{texts['scheme']}://{host}:{info.port}", texts.get("exop", ""))

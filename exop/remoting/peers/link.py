@@ -400,8 +400,7 @@ class PeerLink:
 
     def _refuse(self, end: frames.ReceiverEnd, reason: str) -> None:
         """Tell the peer that an inbox that it uses accepts nothing any more. Under the lock."""
-        offer = self._offers.get(end.traffic.key)
-        if offer is not None and self._unbind(offer):
+        if (offer := self._offers.get(end.traffic.key)) is not None and self._unbind(offer):
             # Frames under its number are lost from now on: a later inbox waits for the next offer.
             del self._offers[offer.key]
             end.traffic.state = reason

@@ -112,8 +112,7 @@ class RemotingService:
             AddressInUse, AddressUnusable: the platform cannot listen at the address, or not announce it.
             IdentityError: the certificate is that of another platform.
         """
-        identity = self.access.identity
-        if identity is not None and (name := identity.files().own.name) != self.name:
+        if (identity := self.access.identity) is not None and (name := identity.files().own.name) != self.name:
             problem = f"the certificate is that of {name!r}, and the platform is called {self.name!r}"
             raise IdentityError(place=str(identity.folder), problem=problem, cure="give both the same name")
         self._server.start()
@@ -167,8 +166,7 @@ class RemotingService:
             UnknownName: there is no such peer.
             PeerUnreachable: the peer is lost.
         """
-        link = self.peers[peer]
-        return RemotePlatform(peer, self._called.get(peer) or link.caller()).ask(operation, **arguments)
+        return RemotePlatform(peer, self._called.get(peer) or self.peers[peer].caller()).ask(operation, **arguments)
 
     def status(self) -> list[dict[str, Any]]:
         """Return the peers and their connectors as plain data, by name."""

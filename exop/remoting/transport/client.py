@@ -188,8 +188,7 @@ class ControlClient:
                 answer = channel.receive()
         except BaseException as problem:
             self._drop()
-            late = isinstance(problem, TimeoutError) or (isinstance(problem, EOFError) and time.monotonic() >= deadline)
-            if late:
+            if isinstance(problem, TimeoutError) or (isinstance(problem, EOFError) and time.monotonic() >= deadline):
                 raise CallTimeout(seconds=seconds, **self._unanswered(operation)) from None
             if isinstance(problem, EOFError):
                 raise ConnectionLost(problem=str(problem), **self._unanswered(operation)) from None

@@ -118,8 +118,7 @@ def decode_error(payload: bytes, largest: int) -> ExopError:
     except BadMessage:
         return RemotingError(_NO_TEXT)
     text = clean(fault.text) or _NO_TEXT
-    known = getattr(errors, fault.code, None)
-    if not (isinstance(known, type) and issubclass(known, ExopError)):
+    if not (isinstance(known := getattr(errors, fault.code, None), type) and issubclass(known, ExopError)):
         known = RemotingError
     try:
         # Facts become attributes: a fact of a peer must not replace an attribute that Python itself uses.

@@ -181,8 +181,7 @@ def meet(
             raise PeerUnreachable(address=endpoint.label, problem=problem, cure=cure) from None
         for name, source in ((wanted, "the one that is wanted"), (peer.name, "its certificate")):
             if name and welcome.name != name:
-                shown = clean(welcome.name[:_SHOWN])
-                problem = f"it calls itself {shown!r}, and the name of {source} is {name!r}"
+                problem = f"it calls itself {clean(welcome.name[:_SHOWN])!r}, and the name of {source} is {name!r}"
                 raise PeerRefused(address=endpoint.label, problem=problem)
         peer = replace(peer, name=welcome.name, run=welcome.run)
         if hooks is not None and (problem := hooks.objection(peer, hello.kind)):

@@ -95,8 +95,7 @@ def operation(function: F | None = None, /, **marks: Any) -> F | Callable[[F], F
 
     def mark(function: F) -> F:
         parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
-        bare = [one.name for one in parameters if one.annotation is one.empty or one.kind is one.VAR_KEYWORD]
-        if bare:
+        if bare := [one.name for one in parameters if one.annotation is one.empty or one.kind is one.VAR_KEYWORD]:
             raise TypeError(f"{function.__qualname__} is no operation: annotate its parameter {bare[0]!r} with a type")
         setattr(function, _MARK, marks)
         if marks.get("role") == "observe":

@@ -77,8 +77,7 @@ def run_directory() -> Path:
 def private_directory(path: Path) -> Path:
     """Make *path* a directory that only its owner can enter."""
     _make(path)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISDIR((found := path.lstat()).st_mode) or found.st_uid != os.geteuid():
         cure = "remove it, or set XDG_RUNTIME_DIR to a directory of your own, or give a state directory"
         raise unusable(path, "it is no directory of your own", cure)
     if stat.S_IMODE(found.st_mode) & 0o077:

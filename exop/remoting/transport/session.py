@@ -46,8 +46,7 @@ class Sessions:
         self._operations = {**operations_of(self), **(given() if callable(given) else given)}
         self._tickets = handshake.Tickets()
         self._slots = threading.BoundedSemaphore(limits.in_flight)
-        run = hooks.run if hooks is not None else ""
-        self._welcome = handshake.Welcome(name=server.name, pid=os.getpid(), run=run)
+        self._welcome = handshake.Welcome(server.name, os.getpid(), run=hooks.run if hooks is not None else "")
         self._incoming = Budget(limits.bytes_in, limits.small_frame)
         self._outgoing = Budget(limits.bytes_out, limits.small_frame)
 
@@ -63,8 +62,7 @@ class Sessions:
     def serve(self, sock: socket.socket, connection: Connection, deadline: float) -> None:
         """Serve an accepted connection until its peer goes, or breaks a bound."""
         with self._bounded(sock, connection) as channel:
-            objection = partial(self._objection, connection.peer)
-            hello = handshake.accept(channel, self._welcome, objection, deadline)
+            hello = handshake.accept(channel, self._welcome, partial(self._objection, connection.peer), deadline)
             connection.peer = peer = _named(connection.peer, hello)
             if hello.kind == handshake.CONTROL or self._hooks is None:
                 self._answer_all(channel, connection, self._limits.idle_time)

@@ -50,8 +50,7 @@ def queued(deployment: Deployment, component: Component) -> Queued:
     earlier = {id(queue) for port in component.pulled.values() for queue in port.earlier}
     found: dict[str, list[Waiting]] = {}
     for name, queue in deployment.inserted.items():  # a queue stays, empty, if its port is connected elsewhere
-        port = ends.get(name.partition(" -> ")[2])
-        if port is not None and id(queue) not in earlier:
+        if (port := ends.get(name.partition(" -> ")[2])) is not None and id(queue) not in earlier:
             found.setdefault(port, []).extend(queue.capture()["entries"])
     return found
 
@@ -68,13 +67,12 @@ def departed(
         NotStorable: an item that goes with it cannot be encoded.
         ComponentFailed: an engine cannot pack its state.
     """
-    name = component.node.name
     held: dict[str, Any] = {
         **capture_node(component, {}),
         "waiting": [
             (port, work.method, work.payload)
             for port in component.spec.ports
-            for work in deployment.inlets.at(f"{name}.{port}")
+            for work in deployment.inlets.at(f"{component.node.name}.{port}")
         ],
     }
     if (tie := component.tie) is not None:  # an engine has come to rest; some input is not in it, such as an end
@@ -223,8 +221,7 @@ def estimated(state: Memento, columns: list[Any]) -> MoveCost:
     else:
         ahead += int(in_pieces)
     cut = int(sum(whole.values()))  # a network of 100 MB a second is assumed
-    large = [name for name, size in whole.items() if size >= LARGE]
-    largest = max(large, key=whole.__getitem__, default="")
+    largest = max((name for name, size in whole.items() if size >= LARGE), key=whole.__getitem__, default="")
     return MoveCost(ahead=ahead, cut=cut, seconds=seconds + cut / 100e6, whole=largest)
 
 
@@ -232,6 +229,5 @@ def _sample(value: Any) -> tuple[Any, float]:
     """Return the first elements of a large collection, and how many times as many there are; or all of a value."""
     if (type(value) not in (list, tuple, set, deque) and not isinstance(value, dict)) or len(value) <= _SAMPLE:
         return value, 1
-    if isinstance(value, dict):
-        return dict(islice(value.items(), _SAMPLE)), len(value) / _SAMPLE
-    return [*islice(value, _SAMPLE)], len(value) / _SAMPLE
+    some = dict(islice(value.items(), _SAMPLE)) if isinstance(value, dict) else [*islice(value, _SAMPLE)]
+    return some, len(value) / _SAMPLE

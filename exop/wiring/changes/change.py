@@ -299,9 +299,7 @@ class Change:
             move_contents(self.deployment, self.plan, drivers, undo)
             self._swap(back, bind_back)
             since = self.plan.before.revision
-            _, mesh = caught_up(
-                self.plan.after, since, self.deployment.update_log
-            )  # with the updates applied since then
+            _, mesh = caught_up(self.plan.after, since, self.deployment.update_log)  # with the updates since then
             mesh = settle_updates(self.deployment, self.followers.ready.values(), since, mesh, undo)
             settle_channels(self.deployment, mesh, self.plan.changes, undo)
             check_ends(region, self.continued, adopted=self.adopted)

@@ -58,8 +58,7 @@ def check_channels(changes: Difference, kinds: Mapping[str, type[Channel]]) -> N
         changed = old is not None and (dict(old.settings) != dict(channel.settings) or channel.close_windows)
         if not (changed or channel.pending):
             continue
-        kind = kinds[channel.kind]
-        if not kind.reconfigurable:
+        if not kinds[channel.kind].reconfigurable:
             able = ", ".join(sorted(name for name, one in kinds.items() if one.reconfigurable and name not in REMOTE))
             raise PlanError(
                 f"the channel {name} ({channel.kind}) keeps its settings while it runs (the kinds that take others: "
@@ -82,8 +81,7 @@ def unpunctuated(graph: WiringGraph, channel: str) -> tuple[list[str], Collectio
     """
 
     def follows(name: str) -> bool:
-        kind = graph.channels[name]
-        if kind.asked.type is not None:  # the items come from another host
+        if (kind := graph.channels[name]).asked.type is not None:  # the items come from another host
             return kind.asked.type.punctuation
         return name != channel and isinstance(kind, WindowChannel) and timed_by(kind) is not None
 
@@ -113,8 +111,7 @@ def tell_unpunctuated(deployment: Deployment, region: Region) -> None:
     vertices = (one for graph in (before, after) for one in map(graph.nodes.get, region.nodes) if one is not None)
     changed = {*region.channels, *(name for vertex in vertices for name, _ in vertex.outputs)}
     for name in sorted({window for one in changed for window in (one, *index.get(one, ()))}):
-        channel = after.channels.get(name) or before.channels.get(name)
-        if not isinstance(channel, WindowChannel):
+        if not isinstance(channel := after.channels.get(name) or before.channels.get(name), WindowChannel):
             continue
         for one in channel.upstream:
             index[one].discard(name)

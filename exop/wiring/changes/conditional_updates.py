@@ -76,8 +76,7 @@ def followed_updates(component: Component, since: int, deployment: Deployment) -
     """Return the node of a follower with the updates that took effect in the mesh since a revision."""
     node = component.node
     for one in list(deployment.update_log.applied):
-        here = one.section == "nodes" and one.name == node.name
-        if here and one.revision > since and one.update in node.pending:
+        if one.section == "nodes" and one.name == node.name and one.revision > since and one.update in node.pending:
             node = one.to_place(node)
     return node
 

@@ -95,8 +95,7 @@ class Drain:
             if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
             portless = [edge for edge in leaving if not _has_port(after, edge)]
-            edges = dict.fromkeys([*portless, *self.region.regrouped[name]])
-            queues = {edge.queue(name): [edge] for edge in edges}
+            queues = {edge.queue(name): [edge] for edge in dict.fromkeys([*portless, *self.region.regrouped[name]])}
             queues |= {ids.input_queue(name): leaving} if gone else {}
             yield from ((inserted[queue], ports) for queue, ports in queues.items() if queue in inserted)
         for component in self.old:  # what a port has taken is not in the queue any more
@@ -222,8 +221,7 @@ class Drain:
     def check_engine_ports(self, successors: Mapping[str, Component]) -> None:
         """Raise `PlanError` if the successor of an engine lacks a port with input that the engine has not processed."""
         for component in self.old:
-            successor = successors.get(component.node.name)
-            if component.tie is None or successor is None:
+            if component.tie is None or (successor := successors.get(component.node.name)) is None:
                 continue
             ports = {port.name for port in successor.spec.inputs if not port.pulled}
             for port in component.spec.inputs:
@@ -284,8 +282,7 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         driver.open()
     driver.wake()
     pause.watch(driver)
-    stopping = component.stopping(then_proceed=then_proceed)
-    call = component.user.begin(component, "quiescing", stopping, news=pause.wake)
+    call = component.user.begin(component, "quiescing", component.stopping(then_proceed=then_proceed), news=pause.wake)
     try:
         pause.wait(lambda: call.over or stuck())
     finally:
@@ -456,8 +453,7 @@ class _Contents:
         was: dict[int, tuple[Any, Any]] = {}
 
         def move(item: Any) -> Any:
-            moved = self.mover.move(item)
-            if moved is not item:
+            if (moved := self.mover.move(item)) is not item:
                 was[id(moved)] = item, moved
             return moved
 

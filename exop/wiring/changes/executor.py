@@ -88,8 +88,7 @@ class Changes:
                     continue
                 name = plan.after.name
                 with self.turns_of(name):
-                    running = self._running.get(name)
-                    if running.finished.is_set():
+                    if (running := self._running.get(name)).finished.is_set():
                         raise finished(name)
                     beside = self.shadows.running(running, renewed(plan, running.update_log), nodes, away)
                     runs[name] = ends.enter_context(beside)
@@ -201,8 +200,7 @@ class Changes:
         """
         running, plan = change.deployment, change.plan
         closed = [node for node in closed_sinks(plan, running.components) if node not in change.departing]
-        taker = self._running.checkpoints.taker(running)
-        if taker is None or not (closed or always):
+        if (taker := self._running.checkpoints.taker(running)) is None or not (closed or always):
             return None
         turn.enter_context(taker.reserved())
         change.parks_all = True
@@ -345,8 +343,7 @@ def _tried(plan: Plan, running: Deployment) -> Iterator[tuple[str, str, str]]:
                 for _ in range(3):  # the machine may be busy
                     begin = time.perf_counter()
                     taken(step.state, old, copy, plan.patience, interruptible=True)
-                    took = time.perf_counter() - begin
-                    if not plan.pause < took < LONGER:
+                    if not plan.pause < (took := time.perf_counter() - begin) < LONGER:
                         break
             plan.took[step.node] = took
         if plan.took[step.node] > plan.pause:

@@ -309,8 +309,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
     if ports or dict(old.settings) != dict(new.settings) or (reopens and old.policy != new.policy):
         if ports or reopens:  # an engine that has failed begins again
             return [Step("replace", new.name, f"by itself{ports}", old, new, hand_over(old, new))]
-        spec = new.slet
-        if spec.iterated and not spec.is_class and not spec.inputs and spec.state is None:
+        if (spec := new.slet).iterated and not spec.is_class and not spec.inputs and spec.state is None:
             raise PlanError(
                 f"{new.name}: {spec.name} keeps no position in a memento, so it would begin anew with its new "
                 f"settings; give it a memento, or replace it"
@@ -362,8 +361,7 @@ def _check_fed(before: Mesh, old: Node, new: Node, kinds: Kinds) -> None:
         was, now = (
             {node.slet.ports[port].pulled for port, to in node.inputs().items() if to == name} for node in (old, new)
         )
-        kind = before.channels[name].kind
-        if kind in kinds and kinds[kind].pull_mode == "read" and was.isdisjoint(now):
+        if (kind := before.channels[name].kind) in kinds and kinds[kind].pull_mode == "read" and was.isdisjoint(now):
             ways = ["receives each item", "reads the content at times of its own"]
             gets = [ways[found == {True}] for found in (was, now)]
             cure = "an input that pulls it" if True in was else "an input to which items are pushed"
@@ -444,8 +442,7 @@ def _of_predecessor(step: Step, component: Component, *, handed: bool) -> Iterat
         if spec.inputs and getattr(spec.factory, "quiesce", None) is Slet.quiesce:
             yield f"{step.node} has no quiesce(): input that it has not processed is lost"
         if component.status is State.FAILED:
-            is_known = component.tie is not None and step.verb == "replace"
-            becomes = "goes to its successor" if is_known else "is lost"
+            becomes = "goes to its successor" if component.tie is not None and step.verb == "replace" else "is lost"
             yield f"{step.node} has failed: input that it has not processed {becomes}"
 
 

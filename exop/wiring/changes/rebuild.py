@@ -57,8 +57,7 @@ class Hop(NamedTuple):
 def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
     """Raise `NotRebuildable` if the log cannot give the state of a successor."""
     for step in plan.steps:
-        node = step.after
-        if node is None or node.rebuild is None:
+        if (node := step.after) is None or node.rebuild is None:
             continue
         spec = node.slet
         if step.before is None:
@@ -75,16 +74,14 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
         if node.suspended:
             raise _refused(node, "the node is suspended", "resume it first")
         if node.group is not None:
-            problem = f"the log has the items of all members of the group {node.group!r}"
-            raise _refused(node, problem, OTHERWISE)
+            raise _refused(node, f"the log has the items of all members of the group {node.group!r}", OTHERWISE)
         _log_of(node, deployment)
 
 
 def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[Hop]], Position]:
     """Return the log of the inputs of a node, the path to each of its ports in the log's order, and where it began."""
     paths = [_path_to(node, deployment, port) for port in node.inputs()]
-    names = sorted({path[0].channel for path in paths})
-    if len(names) > 1:
+    if len(names := sorted({path[0].channel for path in paths})) > 1:
         problem = f"its inputs come from several logs ({', '.join(names)}), which do not keep the order between them"
         raise _refused(node, problem, f"let both streams pass one log, from which its ports are fed, or {OTHERWISE}")
     log = deployment.channels[names[0]]
@@ -98,8 +95,7 @@ def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[H
             by = f"by way of the queue {queues[0]!r}" if queues else "by one slet, without an order between them"
             cure = f"connect each to the log by slets of its own, without queues, or {OTHERWISE}"
             raise _refused(node, f"several of its ports are fed {by}", cure)
-    since = _since(node, deployment, log.name, paths)
-    if log.start > since.offset:
+    if log.start > (since := _since(node, deployment, log.name, paths)).offset:
         problem = f"the log {log.name!r} begins with row {log.start}, and {node.name} began at {since.offset}"
         raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
     return log, paths, since
@@ -257,8 +253,7 @@ class Rebuild:
 
     def _settle(self, timeout: float | None) -> None:
         """Wait until a successor with threads of its own has processed what was replayed."""
-        successor = self._successor
-        if successor.tie is not None:
+        if (successor := self._successor).tie is not None:
             successor.user.run(successor, "processing the log", successor.instance.quiesce, timeout)
             successor.instance.proceed()
 
@@ -322,9 +317,8 @@ class Rebuild:
                 gate.release()
             while self.position < self._end:
                 check_interrupt()
-                till = self._end  # several ports must not get a batch in two parts
-                if not self._branches:
-                    till = min(till, Position(self.position.offset + batch))
+                # Several ports must not get a batch in two parts.
+                till = self._end if self._branches else min(self._end, Position(self.position.offset + batch))
                 events = self.log.events(self.position, till)
                 rows = (weight(payload) for payload in events if not isinstance(payload, CONTROL))
                 self._largest = max(self._largest, *rows, 0)
@@ -334,8 +328,7 @@ class Rebuild:
                 if time.perf_counter() > until:
                     break
         except Exception as error:
-            problem = told(error)
-            raise _refused(self._successor.node, problem, "repair the slet, or the log") from error
+            raise _refused(self._successor.node, told(error), "repair the slet, or the log") from error
 
 
 def _merged(events: Iterable[Any]) -> Iterator[Any]:

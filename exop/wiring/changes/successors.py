@@ -124,8 +124,7 @@ class Successors:
         try:
             successor.user.run(successor, "taking over", inherit, self.plan.patience)
         except RAISED as error:
-            why = message(error) or error_text(error)
-            problem = f"it cannot go on with the state inside {old.spec.name}: {why}"
+            problem = f"it cannot go on with the state inside {old.spec.name}: {message(error) or error_text(error)}"
             raise ComponentFailed(node=step.node, phase="taking over", problem=problem) from error
 
     def exchange(self, old: Mapping[str, Component], undo: list[Undo]) -> None:

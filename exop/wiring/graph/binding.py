@@ -87,16 +87,14 @@ class Compiler:
 
     def _queue(self, name: str, earlier: Collection[Buffered] = ()) -> Buffered:
         """The inserted queue of an id; one that is there already stays, with its contents, unless it is *earlier*."""
-        found = self.queues.get(name) or self.deployment.inserted.get(name)
-        if found is None or found in earlier:
+        if (found := self.queues.get(name) or self.deployment.inserted.get(name)) is None or found in earlier:
             found = QueueChannel(name, capacity=INSERTED_CAPACITY)
         self.queues[name] = found
         return found
 
     def _bind(self, component: Component) -> None:
         """Bind the outputs of a component, its followers first."""
-        node = component.node.name
-        if node in self._bound or node not in self.region.nodes:
+        if (node := component.node.name) in self._bound or node not in self.region.nodes:
             return
         self._bound.add(node)
         vertex = self.graph.nodes[node]
@@ -144,8 +142,7 @@ class Compiler:
 
     def _merge(self, channel: str) -> ControlMerge | None:
         """The merge of a channel's producers; it stays once it is made, since it records which of them have ended."""
-        edges = self.graph.producers[channel]
-        if len(edges) < 2 and channel not in self.deployment.merges:
+        if len(edges := self.graph.producers[channel]) < 2 and channel not in self.deployment.merges:
             return None
         if channel not in self._merges:
             merge = self._merges[channel] = self.deployment.merges.setdefault(channel, ControlMerge())
@@ -300,8 +297,7 @@ class Compiler:
                 channel.awaited = {name: one for name, one in channel.awaited.items() if not one.left}
                 channel.awaited[edge.name] = edge.component
             return None
-        before = self.graph.queue_before(name, edge)
-        if before == name and isinstance(channel, Buffered):
+        if (before := self.graph.queue_before(name, edge)) == name and isinstance(channel, Buffered):
             port.connect(channel, channel)
             return None
         queue = self._queue(before, port.earlier)  # an earlier one holds older items than other queues of the port
@@ -377,9 +373,7 @@ class CatchUp:
             ended = (one.name for one in edges if one.component.has_ended and not deployment.inlets.ends_at(one.name))
             found.ended[name] = over = [one for one in ended if known.get(one) != name]
             merge = deployment.merges.get(name)
-            if merge is None or not edges or name in coming:
-                continue
-            if merge.due_with([edge.name for edge in edges], over):
+            if merge is not None and edges and name not in coming and merge.due_with([one.name for one in edges], over):
                 found.merges[name if graph.channels[name].buffered else ids.input_queue(name)] = merge
         there = {graph.queue_before(one, to) if to.port.pulled else to.queue(one) for one, to in graph.fed}
         there.update(map(ids.input_queue, graph.channels))

@@ -229,8 +229,7 @@ class _Walk:
             component = vertex.component
             fed = [(name, edge) for name, edge in vertex.inputs if not edge.port.pulled]
             self._limit_chain(component, fed)
-            keys = self._drivers_of(component, fed)
-            if self._are_several(keys):
+            if self._are_several(keys := self._drivers_of(component, fed)):
                 for name, edge in fed if any(kind != "queue" for kind, _ in keys) else ():
                     if not self._graph.channels[name].buffered:
                         self._insert(name, edge, f"several drivers meet in {component.node.name}: {_named(keys)}")
@@ -245,8 +244,7 @@ class _Walk:
 
     def _insert(self, name: str, edge: Edge, reason: str) -> None:
         """Put a queue between a channel and a port."""
-        queue = self._graph.queue_before(name, edge)
-        if queue not in self._inserted:
+        if (queue := self._graph.queue_before(name, edge)) not in self._inserted:
             self._inserted[queue] = reason
             if queue == ids.input_queue(name):
                 self._behind.pop(name, None)

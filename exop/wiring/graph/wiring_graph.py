@@ -168,8 +168,7 @@ class WiringGraph:
         seen: set[str] = set()
         order: dict[str, None] = {}
         while todo:
-            vertex = todo[-1]
-            if vertex in seen:
+            if (vertex := todo[-1]) in seen:
                 order.setdefault(todo.pop())
             else:
                 seen.add(vertex)

@@ -98,8 +98,7 @@ class PortStreams:
             mine, other = old[0].payload, new[0].payload
             plain = self._given is None and type(mine) in PLAIN and type(mine) is type(other)
             # The common case is compared quickly.
-            rows = 1 if plain and mine == other else self._agreeing(old[0], new[0])
-            if rows:
+            if rows := 1 if plain and mine == other else self._agreeing(old[0], new[0]):
                 self.compared += 0 if isinstance(mine, CONTROL) else rows
                 self._take(rows)
             else:
@@ -161,8 +160,7 @@ class PortStreams:
     def _take(self, rows: int, sides: tuple[Side, ...] = SIDES) -> None:
         self.matched += rows if sides == SIDES else 0
         for units in map(self.sides.__getitem__, sides):
-            unit = units.popleft()
-            if unit.rows > rows:
+            if (unit := units.popleft()).rows > rows:
                 units.appendleft(unit.behind(rows))
 
 
@@ -221,8 +219,7 @@ class Comparison:
         for port, streams in self.ports.items():
             old, new = streams.ahead("old"), streams.ahead("new")
             if max(old, new) > FARTHEST:
-                slower = "new" if old > new else "old"
-                return f"too slow: at {port} the {slower} one is {FARTHEST} items behind"
+                return f"too slow: at {port} the {'new' if old > new else 'old'} one is {FARTHEST} items behind"
         return None
 
     def slow(self, slower: float) -> str | None:
@@ -256,9 +253,7 @@ def same(old: Any, new: Any) -> bool:
     Classes of the same name count as one, since two versions of a bundle have classes of their own; their instances are
     compared by their fields.
     """
-    if old is new:
-        return True
-    if isinstance(old, float) and isinstance(new, float) and old != old and new != new:
+    if old is new or (isinstance(old, float) and isinstance(new, float) and old != old and new != new):
         return True
     if is_columns(old) and is_columns(new):
         if old.num_rows != new.num_rows or not same_kind(old, new):

@@ -35,8 +35,7 @@ class Shadows:
 
     def check_free(self, application: str, trials: Trials | None = None) -> None:
         """Refuse to change an application while successors are on trial, unless these are *trials*."""
-        running = self._trials.get(application)
-        if running is not None and running is not trials:
+        if (running := self._trials.get(application)) is not None and running is not trials:
             raise PlanError(
                 f"{running}; wait until that is over, or give it up: `exop rollback --abandon {application}` "
                 f"(platform.abandon_proof)"

@@ -305,8 +305,7 @@ class Trials:
 
     def _active(self, node: str) -> Component:
         """Return the old slet of a node; raise `PlanError` unless it is active."""
-        old = self.deployment.components[node]
-        if old.status is not State.ACTIVE:
+        if (old := self.deployment.components[node]).status is not State.ACTIVE:
             raise PlanError(f"{node} is {old.status}: {IDLE}")
         return old
 
@@ -317,8 +316,7 @@ class Trials:
             component, trial.since = trial.component, since
             trial.on_progress = self._progress.set
             if component is not trial.leader:  # otherwise the successor is on another host
-                node = followed_updates(component, since, self.deployment)
-                if node is not component.node:
+                if (node := followed_updates(component, since, self.deployment)) is not component.node:
                     component.configure(node)
                 if node.pending:
                     trial.updates = PendingUpdates(component, self.deployment.update_log)
@@ -340,8 +338,7 @@ class Trials:
             for trial in trials:
                 if (problem := trial.obstacle()) is not None:
                     raise trial.failed(problem)
-            left = end - time.monotonic()
-            if left <= 0:
+            if (left := end - time.monotonic()) <= 0:
                 return False
             self._progress.wait(min(left, GLANCE))
             self._progress.clear()
