@@ -228,12 +228,17 @@ class Following:
     def _is_equal(self) -> bool:
         """Whether the successor has the watermark of the predecessor, which has sent the same batch."""
         known = self._last.batch in self._sent and self._sent[self._last.batch] == self._watermark
-        return known and not self._skipped
+        return known and not self._skipped and (self._now is None or self._merged is None)
 
     @property
     def _is_timely(self) -> bool:
         """Whether no batch of several has kept rows that its predecessor dropped; certain once that one polls."""
         return self._merged is None or self._late_rows() == self._merged.late
+
+    @property
+    def _goes_alone(self) -> bool:
+        """Whether the next batch catches up as it is, or would keep rows that the predecessor drops, with the others."""
+        return self._predecessor._trigger.polls or self._late_rows() != self._steps[0].late
 
     def _late_rows(self) -> Any:
         return self._predecessor.metrics().get("late_rows")
@@ -278,7 +283,9 @@ class Following:
             if self._merged is not None and self._merged.late != self._steps[0].late:
                 self.give_up("it may have kept rows that its predecessor has dropped as late")
             count = 1 if self._in_step or not self._engine.merges else len(self._steps)
-            if count > 1 and self._steps[-1].ends == self._steps[-2].ends:
+            if count > 1 and self._is_near and self._goes_alone:
+                count = 1
+            elif count > 1 and self._steps[-1].ends == self._steps[-2].ends:
                 count -= 1  # a batch without rows closes the windows that end at the watermark of those before it
             self._merged = self._steps[1] if count > 1 else None
             for _ in range(count - 1):

@@ -522,7 +522,9 @@ def test_a_successor_as_slow_as_its_predecessor_does_not_stay_behind():
     compute(found)
     send(old, found, 7)
     send(old, found, 8)
-    compute(found)
+    assert found.next("a", 15, 0) == 25
+    assert not found._is_equal, "while it computes several as one"
+    found.put_out(8, None)
     send(old, found, 9)
     compute(found)
     assert found.come_near()
@@ -530,6 +532,18 @@ def test_a_successor_as_slow_as_its_predecessor_does_not_stay_behind():
     send(old, found, 10)
     send(old, found, 11)
     assert found.next("a", 30, 0) == 35, "each batch as it is, from now on"
+
+
+@pytest.mark.parametrize("why", ["the predecessor rests", "it drops rows"])
+def test_one_that_is_near_computes_a_batch_as_it_is_where_several_would_not_do(why: str):
+    """It catches up without, or its state would have rows that its predecessor has dropped."""
+    old, found = behind(merges=True)
+    found._is_near = True
+    if why == "it drops rows":
+        old.late += 1
+    else:
+        old._trigger.polls = True
+    assert found.next("a", 0, 0) == 5
 
 
 @pytest.mark.parametrize("merges", [True, False])
