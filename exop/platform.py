@@ -387,7 +387,8 @@ class Platform(Management[Plan]):
                     self.restarted[stored.name] = f"started anew ({why})"
                 entry |= {"how": self.restarted[stored.name], "revision": self.mesh(stored.name).revision}
         except RAISED as error:
-            if (problem := error if isinstance(error, ExopError) else None) is None:
+            problem = error if isinstance(error, ExopError) else None
+            if problem is None:
                 problem = ComponentFailed(node=stored.name, phase="being started again", problem=error_text(error))
                 problem.__cause__ = error
             self._applications.lost[stored.name] = problem

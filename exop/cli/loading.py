@@ -326,7 +326,8 @@ def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
             raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")
         values = configured(f"the builder {name}", settings, {key: one.value for key, one in given.items()})
     except (UnknownName, SettingError) as error:
-        if (wrong := given.get(str(error.facts.get("setting", error.facts.get("name"))))) is not None and wrong.place:
+        wrong = given.get(str(error.facts.get("setting", error.facts.get("name"))))
+        if wrong is not None and wrong.place:
             error.add_note(f"it is given by {wrong.place}")
         raise
     try:

@@ -237,7 +237,7 @@ class Following:
 
     @property
     def _goes_alone(self) -> bool:
-        """Whether the next batch catches up as it is, or would keep rows that the predecessor drops, with the others."""
+        """Whether the next batch catches up as it is; or would, with the others, keep rows that are dropped."""
         return self._predecessor._trigger.polls or self._late_rows() != self._steps[0].late
 
     def _late_rows(self) -> Any:

@@ -117,7 +117,8 @@ class Plugins:
 
     def note(self, name: str, problem: BaseException) -> None:
         """Record that a plugin is broken, and log it."""
-        if not isinstance(error := problem, PluginError):
+        error = problem
+        if not isinstance(error, PluginError):
             error = PluginError(plugin=name, problem=error_text(problem))
             error.__cause__ = problem
         self.broken[name] = error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from exop.hosts.moves.transfer import Moves, Transfer
 from exop.model.meshes.diff import channel_text
-from exop.model.meshes.fragments import Placement, fragments
+from exop.model.meshes.fragments import REMOTE, Placement, fragments
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.relay import RELAY
 from exop.wiring.changes.plan import Plan, make_plan
@@ -132,7 +132,7 @@ def _steps(plan: Plan, moved: Transfer) -> Iterator[str]:
         is_relay = any(node is not None and node.slet == RELAY for node in (step.before, step.after))
         if not (is_relay or step.node in moved.departing or step.node in moved.arriving):
             yield f"{step.verb} {step.node}: {step.text}"
-    yield from (channel_text(old, new) for old, new in plan.changes.channels_changed)
+    yield from (channel_text(old, new) for old, new in plan.changes.channels_changed if new.kind not in REMOTE)
 
 
 def _connectors(before: Placement, after: Placement, host: str) -> Iterator[str]:

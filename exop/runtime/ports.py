@@ -304,7 +304,8 @@ class PulledInput(InputPort[Any]):
         return items
 
     def _control(self, mark: Punctuation | EndOfStream, items: list[Any]) -> None:
-        if self.spec.type.punctuation if isinstance(mark, Punctuation) else self.spec.type.end:
+        shown = self.spec.type.punctuation if isinstance(mark, Punctuation) else self.spec.type.end
+        if shown:
             items.append(mark)
         self.ended = self.ended or isinstance(mark, EndOfStream)
         self._seen(self.spec.name, mark)

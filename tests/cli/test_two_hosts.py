@@ -117,6 +117,18 @@ def test_the_plan_of_a_drain(pair):
     assert "start 'a' again without --peer b=" in answer_of("disconnect", "b", "--on", pair.a, code=2)
 
 
+def test_to_wait_for_what_a_node_elsewhere_holds_up(pair):
+    """`end --wait` names the suspended node, on whatever host it runs."""
+    Path("spread.toml").write_text(SPREAD.replace("settings = {to = 5}", ""))
+    answer_of("apply", "spread.toml", "--on", pair.a)
+    answer_of("suspend", "numbers.passed", "--on", pair.a)
+    with running("end", "numbers", "--wait", "--on", pair.a) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("numbers.passed is suspended: the items that wait for it")
+        answer_of("resume", "numbers.passed", "--on", pair.a)
+        assert process.wait(120) == 0
+
+
 def test_a_folder_of_the_name_of_a_platform(pair, tmp_path, monkeypatch):
     """The name is that of the platform: the folder, such as that of its identity, is no state directory."""
     monkeypatch.chdir(tmp_path / "certs")

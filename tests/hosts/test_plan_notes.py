@@ -133,9 +133,16 @@ def test_a_channel_is_configured_at_its_host():
     app.on("b").add("collect", collect, item=far)
     app.add("double", double, item=near)
     mesh = app.build()
-    for channel, lines in (("near", ["on a (home):", "not touched: b"]), ("far", ["not touched: a", "on b:"])):
+    for channel, host, other in (("near", "a (home)", "b"), ("far", "b", "a")):
         text = f"    configure the channel {channel}: capacity: 9 → 50"
-        assert sorted(notes(mesh, mesh.configure_channel(channel, capacity=50))) == sorted([*lines, text])
+        assert set(notes(mesh, mesh.configure_channel(channel, capacity=50))) == {
+            f"on {host}:",
+            text,
+            f"not touched: {other}",
+        }
+    text = "\n".join(notes(mesh, mesh.configure_channel("far", connector={"mode": "offline"})))
+    assert "    configure the channel far: connector: None → {'mode': 'offline'}" in text
+    assert "far.to.b" not in text
 
 
 @pytest.mark.parametrize(

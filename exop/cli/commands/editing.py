@@ -16,6 +16,7 @@ from exop.cli.status_text import holds_up, undelivered
 from exop.cli.text import answer, paused
 from exop.errors import BuilderError, ComponentFailed, ExopError, PeerUnreachable, StaleMesh, UnknownName, entry
 from exop.model.slets.spec import parse
+from exop.report import whole
 
 #: The first word that a verb needs after APP.NODE, and its meaning; other verbs take none.
 NEEDED: Final = {
@@ -162,7 +163,7 @@ def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
         if wait:
             done = "finished"
             try:
-                for name, node in found.platform.status(found.application)["nodes"].items():
+                for name, node in whole(found.platform.status(found.application))["nodes"].items():
                     if node["state"] == "suspended" and "error" not in node:
                         say(holds_up(f"{found.application}.{name}"))
                 found.platform.wait(found.application)

@@ -306,7 +306,8 @@ def check_placement(placement: Placement) -> None:
     _check_windows(placement)
     groups: dict[str, Node] = {}
     for node in (node for node in mesh.nodes.values() if node.group is not None):
-        if placement.of(node) != placement.of(first := groups.setdefault(node.group or "", node)):
+        first = groups.setdefault(node.group or "", node)
+        if placement.of(node) != placement.of(first):
             raise MeshError(
                 f"{mesh.name}: {first.name} ({placement.of(first)}) and {node.name} ({placement.of(node)}) are in the "
                 f"group {node.group!r}, which shares partitions within one host; place all its members on one host, or "

@@ -306,8 +306,11 @@ class PortWindow:
     @property
     def _over(self) -> bool:
         """Whether no window will become due or take another item."""
-        passed = (last := self.panes.last) is not None and self.now is not None and self.now >= self.panes.end_of(last)
-        over = passed if self.left is None else self.left <= 0
+        if self.left is not None:
+            over = self.left <= 0
+        else:
+            last = self.panes.last
+            over = last is not None and self.now is not None and self.now >= self.panes.end_of(last)
         return over and not self.closed and (self.before is None or self.before._over)
 
     def _opened(self) -> list[Window[Any]]:

@@ -484,4 +484,4 @@ class QueueChannel(Buffered):
 
 def _moments() -> tuple[float, float]:
     """Return the time at which the in-flight item left its source, and the current time."""
-    return driver.origin if (driver := current_driver()) else 0.0, time.perf_counter()
+    return getattr(current_driver(), "origin", 0.0), time.perf_counter()

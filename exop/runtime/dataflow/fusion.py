@@ -183,9 +183,11 @@ def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[P
     push_payload = to.push_batch if batches else to.push
 
     def send_one(payload: Any) -> None:
+        if payload is None:
+            return
         if isinstance(payload, CONTROL):
             to.control(payload)
-        elif payload is not None:
+        else:
             tally.sent += weight(payload) if batches else 1
             push_payload(payload)
 

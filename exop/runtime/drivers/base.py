@@ -369,12 +369,14 @@ class Driver:
         some of the targets may receive it twice.
         """
         if issubclass(type(error), Unwind):
-            return error  # type: ignore[return-value]
+            unwound: Unwind = error  # type: ignore[assignment]
+            return unwound
         if issubclass(type(error), Halted):
             raise error
         if item is not None:
             item.give_back(self.inlets.entries)
-        return (self.on_defect(error, item) if self.on_defect is not None else None) or self.crashed(error)
+        stranded = self.on_defect(error, item) if self.on_defect is not None else None
+        return stranded or self.crashed(error)
 
     def crashed(self, error: BaseException) -> NoReturn:
         """Stop because of a defect for which no component can be suspended."""

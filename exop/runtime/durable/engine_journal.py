@@ -257,7 +257,8 @@ class DiskJournal(EngineJournal):
         Raise `StoredStateError` if these events, or the output for the events before *start*, are not in the logs.
         """
         log, known = self._logs[port], self.committed.inputs.get(port, 0)
-        if (at := known if start is None else start) > known or not log.start <= at <= log.end:
+        at = known if start is None else start
+        if at > known or not log.start <= at <= log.end:
             held = f"its logs hold events {log.start} to {log.end}, and output up to event {known}"
             raise self._damaged("the state", f"it has come to event {at} of {port!r}; {held}")
         yield from super().events(port, at)
@@ -356,7 +357,8 @@ class EngineFolders:
         if name is not None:
             return above / name
         above.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = above / str(max((int(one.name) for one in above.iterdir() if one.name.isdecimal()), default=0) + 1)
+        number = max((int(one.name) for one in above.iterdir() if one.name.isdecimal()), default=0) + 1
+        made = above / str(number)
         made.mkdir(mode=0o700)
         return made
 

@@ -111,7 +111,8 @@ class DiskLog:
             with self._doing("written"):
                 now = self._clock()
                 if mark:
-                    body = encode([marks, *((payload.time, payload.idle) if isinstance(payload, Punctuation) else ())])
+                    told = (payload.time, payload.idle) if isinstance(payload, Punctuation) else ()
+                    body = encode([marks, *told])
                 frame = segments.written(end, now, rows, body, kind=segments.MARK if mark else segments.ROWS)
                 self._write(frame, end + rows, marks + 1 if mark else 0, now)
             return end + rows
@@ -203,7 +204,8 @@ class DiskLog:
                 old = bounds.seconds is None or now - after.born > bounds.seconds
                 enough = bounds.items is None or self.end - after.base >= bounds.items
                 bounded = bounds.seconds is not None or bounds.items is not None
-                large = bounds.size is not None and self.size - self._segments[-1].size + bounds.segment > bounds.size
+                full = self.size - self._segments[-1].size + bounds.segment
+                large = bounds.size is not None and full > bounds.size
                 held = self.hold is not None and after.base > self.hold
                 if held or not (large or (bounded and old and enough)):
                     return

@@ -343,7 +343,8 @@ def _tried(plan: Plan, running: Deployment) -> Iterator[tuple[str, str, str]]:
                 for _ in range(3):  # the machine may be busy
                     begin = time.perf_counter()
                     taken(step.state, old, copy, plan.patience, interruptible=True)
-                    if not plan.pause < (took := time.perf_counter() - begin) < LONGER:
+                    took = time.perf_counter() - begin
+                    if not plan.pause < took < LONGER:
                         break
             plan.took[step.node] = took
         if plan.took[step.node] > plan.pause:

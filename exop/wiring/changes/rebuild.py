@@ -95,7 +95,8 @@ def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[H
             by = f"by way of the queue {queues[0]!r}" if queues else "by one slet, without an order between them"
             cure = f"connect each to the log by slets of its own, without queues, or {OTHERWISE}"
             raise _refused(node, f"several of its ports are fed {by}", cure)
-    if log.start > (since := _since(node, deployment, log.name, paths)).offset:
+    since = _since(node, deployment, log.name, paths)
+    if log.start > since.offset:
         problem = f"the log {log.name!r} begins with row {log.start}, and {node.name} began at {since.offset}"
         raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
     return log, paths, since
@@ -253,7 +254,8 @@ class Rebuild:
 
     def _settle(self, timeout: float | None) -> None:
         """Wait until a successor with threads of its own has processed what was replayed."""
-        if (successor := self._successor).tie is not None:
+        successor = self._successor
+        if successor.tie is not None:
             successor.user.run(successor, "processing the log", successor.instance.quiesce, timeout)
             successor.instance.proceed()
 

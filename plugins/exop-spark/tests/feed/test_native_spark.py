@@ -41,6 +41,7 @@ def read_by_tasks(slet: Any) -> int:
     return sum(rows for name, rows in slet.metrics().items() if name.startswith("rows read by "))
 
 
+@pytest.mark.edges
 def test_windows_over_a_log_that_spark_reads_leave_as_receipts(spark, tmp_path):
     """Every row once; punctuations close the windows and leave; only references pass."""
     stage = f"file://{tmp_path}/staged"

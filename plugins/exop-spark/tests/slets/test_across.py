@@ -27,6 +27,7 @@ def app(**settings: Any) -> Application:
     return made
 
 
+@pytest.mark.edges
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(

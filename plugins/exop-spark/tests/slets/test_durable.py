@@ -202,6 +202,7 @@ def last_values(rows: list[Any]) -> list[Any]:
     return [found[key] for key in sorted(found, key=lambda key: [(one is None, one) for one in key])]
 
 
+@pytest.mark.edges
 @pytest.mark.parametrize(
     ("windows", "first", "further"),
     [

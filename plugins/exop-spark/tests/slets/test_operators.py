@@ -124,6 +124,7 @@ def test_what_cannot_be_replaced_is_told():
         app(PIPELINE.replaced("twice", Join))
 
 
+@pytest.mark.edges
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_an_operator_is_replaced_while_the_windows_are_open():

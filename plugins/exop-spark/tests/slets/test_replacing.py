@@ -120,6 +120,7 @@ def summed(through: int) -> list[tuple[int, int]]:
     return sorted(found.items())
 
 
+@pytest.mark.edges
 def test_by_a_native_twin_and_back_while_the_stream_runs():
     """Every row once and in order: Spark, native, Spark again with another text, and with another setting."""
     WORLD.limit = 10**9

@@ -83,6 +83,7 @@ def platforms(where: str, state: Path) -> Iterator[Platform]:
         yield a
 
 
+@pytest.mark.edges
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("kind", KINDS)
