@@ -28,15 +28,15 @@ demo-hosts: $(READY) ## Linear Road on two platforms: slets move while it runs, 
 demo-engines: $(READY) ## readings from Kafka, aggregated by Spark, DuckDB, Arrow and Spark in turn; an executor is killed (2 minutes)
 	$(BIN)/python -m apps.sensors.demo
 
-# Four processes, also on two processors: half of the time is waiting, for processes, brokers and deadlines.
-test: $(READY)   ## style, types, import rules and the tests, in four processes (8 minutes)
+# Three processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
+test: $(READY)   ## style, types, import rules and the tests, in three processes (8 minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m 'not edges' -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not edges' -n 3 --dist loadfile --no-loadscope-reorder
 
-test-edges: $(READY) ## the tests that start servers, or more Java than one Spark session, send long streams through Spark, or build the site (4 minutes)
+test-edges: $(READY) ## the tests that start servers, or more Java than one Spark session, send long streams through Spark, measure, or build the site (6 minutes)
 	$(BIN)/python -m pytest -m edges
 
 test-all: test test-edges ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)

@@ -33,9 +33,7 @@ def held_nodes(status: Facts) -> str:
 
 def holds_up(place: str) -> str:
     """Return what keeps an application from ending: a suspended node, APP.NODE."""
-    return (
-        f"{place} is suspended: the items that wait for it keep the run from ending; `exop resume {place}` lets them in"
-    )
+    return f"{place} is suspended, and keeps the run from ending; `exop resume {place}` lets it go on"
 
 
 def problem_lines(status: Facts, without: Collection[str] = ()) -> Iterator[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench import growth
 from bench.report import load_goals
 
 
+@pytest.mark.edges
 def test_a_small_run_gives_every_figure(monkeypatch):
     """One round gives each name once: cost and pause at each size, with a state directory and in one long stream."""
     monkeypatch.setattr(growth, "WINDOW", 0.005)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench import log
 from bench.report import load_goals
 
 
+@pytest.mark.edges
 def test_its_goals_are_those_of_its_results(monkeypatch):
     """Every figure but one has a goal; every item of every source comes through the mesh."""
     monkeypatch.setattr(log, "timed", lambda block: lambda: (block(3), 1.0)[1])

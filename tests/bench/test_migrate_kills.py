@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bench.migrate_kills import faults, killed
 
 
+@pytest.mark.edges
 def test_a_kill_of_the_home_of_the_source_and_of_the_target() -> None:
     """Each dies at its first failpoint, and nothing is lost, doubled or reordered; no state is wrong."""
     found = {result.name.rpartition("/")[2]: result.value for result in killed(3)}

@@ -304,10 +304,7 @@ def test_a_suspended_node_is_named_and_waited_for_so_long(durable, tmp_path):
     command = ["run", folder, f"durable={durable}", "--quiet", *more]
     done = exop(*command, "--drain-timeout", "0")
     assert done.returncode == 143
-    assert (
-        "held.passing is suspended: the items that wait for it keep the run from ending; `exop resume held"
-        in done.stderr
-    )
+    assert "held.passing is suspended, and keeps the run from ending; `exop resume held" in done.stderr
     kept = "are kept, and the next run continues with them" if durable else "are lost"
     assert f"held: stopped after 0 s: the items that wait for held.passing {kept}" in done.stderr
     assert not Path("out").exists()
@@ -316,7 +313,7 @@ def test_a_suspended_node_is_named_and_waited_for_so_long(durable, tmp_path):
             eventually(lambda: applications().get("held") == "running")
             process.send_signal(signal.SIGTERM)
             assert process.stderr is not None
-            assert any("keep the run from ending" in line for line in process.stderr)
+            assert any("keeps the run from ending" in line for line in process.stderr)
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 143, "the second one"
         resuming = threading.Thread(target=lambda: eventually(lambda: exop("resume", "held.passing").returncode == 0))

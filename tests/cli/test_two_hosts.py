@@ -124,7 +124,7 @@ def test_to_wait_for_what_a_node_elsewhere_holds_up(pair):
     answer_of("suspend", "numbers.passed", "--on", pair.a)
     with running("end", "numbers", "--wait", "--on", pair.a) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("numbers.passed is suspended: the items that wait for it")
+        assert process.stderr.readline().startswith("numbers.passed is suspended, and keeps the run from ending")
         answer_of("resume", "numbers.passed", "--on", pair.a)
         assert process.wait(120) == 0
 

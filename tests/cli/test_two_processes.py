@@ -134,7 +134,7 @@ def test_to_wait_for_what_a_suspended_node_holds_up(served, tmp_path):
     assert exop("suspend", "counting.half").returncode == 0
     with running("end", "counting", "--wait") as process:
         assert process.stderr is not None
-        assert "counting.half is suspended: the items that wait for it keep the run" in process.stderr.readline()
+        assert "counting.half is suspended, and keeps the run from ending" in process.stderr.readline()
         assert exop("resume", "counting.half").returncode == 0
         assert (process.wait(120), process.stderr.read()) == (0, "")
 

@@ -126,7 +126,7 @@ def state_of(platform, name):
 
 
 @settings(
-    max_examples=60,
+    max_examples=45,
     deadline=None,
     derandomize=True,
     database=None,

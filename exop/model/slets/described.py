@@ -77,11 +77,13 @@ def describe(spec: SletSpec) -> dict[str, Any]:
 
 def summary(spec: SletSpec) -> dict[str, Any]:
     """Return the part of the description for a list of slets: role, first line of the docstring, ports, settings."""
-    facts = describe(spec)
-    ports = [{name: port[name] for name in ("port", "direction", "type", "pulled")} for port in facts["ports"]]
-    settings = [setting["text"] for setting in facts["settings"]]
-    doc = spec.doc.partition("\n")[0]
-    return {"slet": facts["slet"], "role": facts["role"], "doc": doc, "ports": ports, "settings": settings}
+    spec = spec.declared()
+    ports = [
+        {"port": one.name, "direction": one.direction, "type": str(one.type), "pulled": one.pulled}
+        for one in (*spec.ports.values(), *spec.families)
+    ]
+    doc, settings = spec.doc.partition("\n")[0], [str(one) for one in spec.settings.values()]
+    return {"slet": spec.identity, "role": str(spec.role), "doc": doc, "ports": ports, "settings": settings}
 
 
 def _type(carried: PortType) -> dict[str, Any]:
