@@ -238,7 +238,7 @@ class Ends(Hosts):
             for one in self.all.values():  # what crosses to another host is acknowledged with the next checkpoint
                 with suppress(ExopError):
                     one._hosts._local.checkpointer("app").take()
-            return home._hosts.homes["app"].finished
+            return home.wait("app", 0)
 
         eventually(finished, "the end", END)
         items = home.memento("app", "keeps").items
