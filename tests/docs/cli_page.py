@@ -23,7 +23,12 @@ CLI_BEGIN: Final = "## Options of every command\n"
 OPERATIONS_BEGIN: Final = "| operation |"
 
 #: The form of a command's last words, where they are not NAME=VALUE.
-_REST: Final = {"PORTS": "PORT=CHANNEL …", "WORDS": "[…]", "GIVEN": "[PORT=CHANNEL …] [NAME=VALUE …]"}
+_REST: Final = {
+    "PORTS": "PORT=CHANNEL …",
+    "ALSO": "[ALSO …]",
+    "WORDS": "[…]",
+    "GIVEN": "[PORT=CHANNEL …] [NAME=VALUE …]",
+}
 
 
 def reference() -> str:
