@@ -75,10 +75,10 @@ class Bundles:
         with self._recorded("install", archive.manifest.key):
             return self._facts(self._install(archive))
 
-    def start(self, name: str) -> Facts:
+    def start(self, name: str, imports_from: Collection[str] = ()) -> Facts:
         """Start the required bundles, import the code of a bundle, and register its slets and channel kinds.
 
-        *name* is `name@version`, or only the name for the highest version.
+        *name* is `name@version`, or only the name for the highest version; *imports_from* are preferred for imports.
 
         Raises:
             UnknownName: no bundle of this name is installed.
@@ -88,7 +88,7 @@ class Bundles:
         with self._recorded("start", name):
             one = self._find(name)
             try:
-                self._start(one)
+                self._start(one, imports_from)
             except BundleError as problem:
                 one.problem = str(problem)
                 raise
@@ -225,16 +225,16 @@ class Bundles:
         """Run the application of a folder that is being edited (`exop dev`); *build* returns its mesh."""
         return Development(self._context, Path(folder), build, self._wired)
 
-    def archives(self, name: str, /) -> dict[str, bytes]:
+    def archives(self, name: str, /) -> dict[str, tuple[bytes, Sequence[str]]]:
         """Return the archives of a bundle, `name@version`, and before it those from which its code imports, by name.
 
-        A bundle that is not installed has none.
+        Each is with the names of those from which its own code imports. A bundle that is not installed has none.
         """
-        found: dict[str, bytes] = {}
+        found: dict[str, tuple[bytes, Sequence[str]]] = {}
         if (one := self._known.get(name)) is not None:
             for wired in one.wires:
                 found |= self.archives(wired)
-            found[name] = archive_of(one.folder)
+            found[name] = archive_of(one.folder), tuple(one.wires)
         return found
 
     def digest(self, name: str, /) -> str | None:

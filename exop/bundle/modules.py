@@ -167,7 +167,7 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
     with _lock:
         if (known := _loaded.get(namespace.name)) is not None:
             if known.digest != namespace.digest or known.aliases != namespace.aliases:
-                problem = "is loaded in this process with other sources, by another platform"
+                problem = "is loaded in this process with other sources or imports, by another platform"
                 raise BundleError(bundle=bundle, problem=problem, cure="give this one another version")
             known.users += 1
             return known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: For each host, the bundles (`name@version`) that it lacks, each with the slets that need it.
 Lacking: TypeAlias = dict[str, dict[str, list[str]]]
-#: Returns the archives of a bundle of this platform, and of those that it needs; none if it is not installed.
-Archives: TypeAlias = Callable[[str], Mapping[str, bytes]]
+#: Returns the archives of a bundle and, before it, those from which it imports, with the names of these; or none.
+Archives: TypeAlias = Callable[[str], Mapping[str, tuple[bytes, Sequence[str]]]]
 #: Seconds to wait until the slets of a bundle that goes are closed.
 LEAVING: Final = 5.0
 
@@ -94,11 +94,11 @@ class Supply:
         try:
             peer = self.links()[host].platform()
             before = {one["bundle"]: one["state"] for one in peer.list_bundles()}
-            for name, archive in self.archives(bundle).items():
+            for name, (archive, wires) in self.archives(bundle).items():
                 if before.get(name) != "started":
                     sent.append((host, name, "stop" if name in before else "uninstall"))
                 peer.install_bundle(archive, name)
-            peer.start_bundle(bundle)
+                peer.start_bundle(name, tuple(wires))  # as here: items have the classes of these versions
         except ExopError as problem:
             cure = f"install and start it there, `exop bundle install FILE`, `exop bundle start {bundle}`"
             if isinstance(problem, PeerUnreachable):

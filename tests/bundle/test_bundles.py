@@ -314,7 +314,7 @@ def test_two_platforms_of_one_process_share_a_version(tmp_path: Path):
         assert run(second, "speeds@1.0.0:add_up") == 6
         (folder / "helpers.py").write_text("SCALE = 2\n")
         first.bundles.install(folder)
-        with pytest.raises(BundleError, match="loaded in this process with other sources"):
+        with pytest.raises(BundleError, match="loaded in this process with other sources or imports"):
             first.bundles.start("speeds")
 
 

@@ -12,7 +12,7 @@ from exop import Application, Platform
 from exop.errors import BundleError, BundleInUse, ConnectionLost, PeerUnreachable, PlanError
 from exop.hosts.supply import Supply
 from exop.model.meshes.mesh import Mesh
-from tests.bundle.folders import speeds, started, states
+from tests.bundle.folders import SLETS, manifest, speeds, started, states, write
 from tests.hosts.hosts_rig import SEEN, collect, hosts, numbers
 from tests.rig import PATIENCE
 
@@ -34,6 +34,23 @@ def test_a_bundle_that_the_host_lacks_travels_along(tmp_path: Path):
         assert states(b) == {"speeds@1.0.0": "started"}
         assert a.wait("app", PATIENCE)
         assert SEEN["all"] == [1, 3, 6, 10]
+        a.remove("app")
+
+
+def test_a_bundle_imports_there_what_it_imports_here(tmp_path: Path):
+    """Also where the host has started a higher version, as an update leaves it whose home died; and so on downwards."""
+    with hosts("a", "b") as (a, b):
+        started(b, speeds(tmp_path, "2.0.0"))
+        started(a, speeds(tmp_path))
+        for name, needed in (("middle", "speeds"), ("top", "middle")):
+            text = manifest(name=name, more=f'requires.bundles = ["{needed}"]')
+            slets = SLETS.replace("speeds.helpers", f"{needed}.{'helpers' if needed == 'speeds' else 'slets'}")
+            started(a, write(tmp_path / name, {"bundle.toml": text, "slets.py": slets}))
+        app = Application("app", plugins=a.plugins)
+        app.on("b").add("sum", "top@1.0.0:add_up", number=app.add("numbers", numbers, upto=4))
+        a.apply(app.build())
+        found = {row["bundle"]: row["imports_from"] for row in b.bundles.list()}
+        assert (found["top@1.0.0"], found["middle@1.0.0"]) == (["middle@1.0.0"], ["speeds@1.0.0"])
         a.remove("app")
 
 
@@ -70,9 +87,9 @@ def test_what_an_undone_change_leaves_on_a_host_is_told(away: bool):
     peer = Mock(uninstall_bundle=Mock(side_effect=PeerUnreachable(address="h", problem="refused")))
     peer.list_bundles.return_value = [{"bundle": "c@1.0.0", "state": "installed"}]
     peer.stop_bundle.side_effect = BundleInUse(bundle="c@1.0.0", event="stopped", users=["other.node"])
-    peer.start_bundle.side_effect = lost if away else None
+    peer.start_bundle.side_effect = [{}, lost if away else {}]
     links = {"h": Mock(platform=Mock(return_value=peer))}
-    archives = {"c@1.0.0": b"", "b@2.0.0": b""}
+    archives = {"c@1.0.0": (b"", ()), "b@2.0.0": (b"", ("c@1.0.0",))}
     supply = Supply("a", lambda: links, lambda name: archives, lambda name: None)  # type: ignore[arg-type,return-value]
     with (
         pytest.raises(PlanError, match="does not take .*(reset).*repeat this when" if away else "undone") as told,

@@ -448,9 +448,9 @@ class Management(Hosting, Generic[AnyPlan]):
         return dict(self.bundles.install_archive(archive, name))
 
     @operation(patience=LONG)
-    def start_bundle(self, bundle: str) -> dict[str, Any]:
-        """Import the code of a bundle, and register its slets and channel kinds."""
-        return dict(self.bundles.start(bundle))
+    def start_bundle(self, bundle: str, imports_from: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Import the code of a bundle, preferably with *imports_from*, and register its slets and channel kinds."""
+        return dict(self.bundles.start(bundle, imports_from))
 
     @operation(patience=LONG)
     def update_bundle(
