@@ -447,6 +447,20 @@ def with_ends(
     return found
 
 
+def ends_for_peers(deployment: Deployment, graph: WiringGraph) -> Iterator[InFlight]:
+    """Yield the ends of streams that passed before the cut of a checkpoint in which they were connected with a peer."""
+    for name, edge in graph.fed:
+        channel, queue = graph.channels[name], deployment.inserted.get(graph.queue_before(name, edge))
+        entry = deployment.entries.get(edge.name if queue is None else f"queue {queue.name}")
+        over = edge.component.spec != RELAY or edge.port.name in edge.component.ended
+        if entry is None or over or (isinstance(channel, Buffered) and channel.depth):
+            continue
+        waiting = [unpacked(one)[1] for one in (() if queue is None else queue.entries)]
+        waiting += [one.payload for one in deployment.inlets.at(edge.name)]
+        if not any(isinstance(one, EndOfStream) for one in waiting) and _end_is_due(deployment, graph, name):
+            yield InFlight(entry, "control", EndOfStream())
+
+
 def _end_is_due(deployment: Deployment, graph: WiringGraph, name: str, work: Iterable[InFlight] = ()) -> bool:
     """Whether the producers of a channel have ended, and no end is on its way to it, also not in *work*."""
     channel, producers, merge = graph.channels[name], graph.producers[name], deployment.merges.get(name)
