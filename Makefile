@@ -14,7 +14,7 @@ CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py event_t
 RUNS      ?= 1000
 RECORDS   := .campaigns/$(shell git rev-parse --short HEAD 2>/dev/null)
 
-.PHONY: help demo demo-hosts demo-engines test test-edges test-all lint types bench docs pages clean
+.PHONY: help demo demo-hosts demo-engines test tests test-edges test-all lint types bench docs pages clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,15 +28,17 @@ demo-hosts: $(READY) ## Linear Road on two platforms: slets move while it runs, 
 demo-engines: $(READY) ## readings from Kafka, aggregated by Spark, DuckDB, Arrow and Spark in turn; an executor is killed (2 minutes)
 	$(BIN)/python -m apps.sensors.demo
 
-# Three processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
-test: $(READY)   ## style, types, import rules and the tests, in three processes (8 minutes)
+test: $(READY)   ## style, import rules, then types beside the tests (8 minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory -j 2 types tests
+
+# Three processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
+tests: $(READY)  ## the tests alone
 	$(BIN)/python -m pytest -m 'not edges' -n 3 --dist loadfile --no-loadscope-reorder
 
-test-edges: $(READY) ## the tests that start servers, or more Java than one Spark session, send long streams through Spark, measure, or build the site (6 minutes)
+test-edges: $(READY) ## tests with servers, or more Java than one Spark session, or long streams through Spark; the measured ones, types of users, the site (7 minutes)
 	$(BIN)/python -m pytest -m edges
 
 test-all: test test-edges ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)

@@ -17,6 +17,7 @@ from exop.wiring.changes import channels
 CASES = 60
 
 
+@pytest.mark.edges
 def test_windows_and_late_items_are_those_of_the_sorted_whole():
     """For random sources, disorder, changes and crashes: nothing lost, doubled or reordered, late by the rule alone."""
     found = failures(timed_case, 10)
@@ -106,6 +107,7 @@ def items_tell_the_time_too(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(channels, "unpunctuated", lambda graph, name: ([edge.name for edge in graph.producers[name]], []))
 
 
+@pytest.mark.edges
 @pytest.mark.parametrize(
     ("plant", "known"),
     [

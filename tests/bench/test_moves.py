@@ -14,6 +14,7 @@ from exop.model.meshes.mesh import Mesh
 from tests.hosts.test_any_ends import invented
 
 
+@pytest.mark.edges
 def test_two_changes_of_an_application() -> None:
     """All consumers have all numbers at the end."""
     with ExitStack() as running:

@@ -12,6 +12,8 @@ import pytest
 
 from tests.docs.snippets import pages, python_of
 
+pytestmark = pytest.mark.edges
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 

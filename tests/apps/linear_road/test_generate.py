@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from contextlib import redirect_stdout
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -39,7 +40,9 @@ def run(tmp_path_factory):
     """Fourteen minutes of half a road, busy, with what the reference answers; made once, read only."""
     directory = tmp_path_factory.mktemp("traffic")
     options = ["--xways", "0.5", "--minutes", "14", "--accident-gap", "2", "--accident-length", "2", "--seed", "7"]
-    out, history = generated(directory, *options)
+    with redirect_stdout(io.StringIO()) as told:
+        out, history = generated(directory, *options, "--json")
+    facts = json.loads(told.getvalue())
     past = read_history(history)
     rows = list(Tuples(out))
     by_vehicle = defaultdict(list)
@@ -47,7 +50,7 @@ def run(tmp_path_factory):
         if row[0] == 0:
             by_vehicle[row[2]].append(Report.of(row))
     answers = list(Reference(past).answers(rows))
-    return SimpleNamespace(out=out, rows=rows, past=past, trips=by_vehicle, answers=answers)
+    return SimpleNamespace(out=out, rows=rows, past=past, trips=by_vehicle, answers=answers, facts=facts)
 
 
 def steps(run):
@@ -169,18 +172,13 @@ def test_accidents_come_twice_in_a_segment(run):
     assert any(later - earlier > 1 for earlier, later in pairwise(minutes))
 
 
-def test_only_the_accidents_that_were_made_are_found(tmp_path, capsys):
+def test_only_the_accidents_that_were_made_are_found(run):
     """Cars alone, too short, in two lanes or swaying are none, though there are many of them."""
-    out, history = generated(
-        tmp_path, "--xways", "0.5", "--minutes", "12", "--accident-gap", "2", "--seed", "3", "--json"
-    )
-    facts = json.loads(capsys.readouterr().out)
-    made = {(made["xway"], made["direction"], made["segment"]) for made in facts["accidents"]}
-    answers = Reference(read_history(history)).answers(Tuples(out))
-    found = {(a.xway, a.direction, a.number) for a in answers if isinstance(a, AccidentAlert)}
+    made = {(made["xway"], made["direction"], made["segment"]) for made in run.facts["accidents"]}
+    found = {(a.xway, a.direction, a.number) for a in run.answers if isinstance(a, AccidentAlert)}
     assert found
     assert found <= made
-    assert facts["lookalikes"] >= 6
+    assert run.facts["lookalikes"] >= 6
 
 
 def test_cars_sway_where_they_stand(run):
