@@ -277,8 +277,9 @@ class Federation:
 
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
-        if (found := self.fragment(application)).home == self.name:
-            raise PlanError(f"this platform ({self.name!r}) is the home of {application}")
+        if (led := self._home.spanning(application)) is not None:
+            return led.mesh.revision
+        found = self.fragment(application)
         survivors = {self.name: found}
         for peer, link in self._links().items():
             with suppress(UnknownName, PeerUnreachable):  # the adoption names those that are missing

@@ -222,11 +222,10 @@ def rollback(node: Runs, /, *, abandon: bool = False, call: Call = Call()) -> in
         application = found.application
         if abandon and found.node:
             raise BuilderError(f"a trial belongs to a whole change; write exop rollback --abandon {application}")
-        if abandon and not found.platform.abandon_proof(application):
-            raise BuilderError(f"{application}: no trial is in progress; `exop describe {application}` shows trials")
         if abandon:
-            text = f"{application}: the trial is cancelled, the old slets keep running"
-            return answer({"application": application, "abandoned": True}, text, json=call.json)
+            ended = found.platform.abandon_proof(application)
+            done = "the trial is cancelled, the old slets keep running" if ended else "no trial runs: nothing to do"
+            return answer({"application": application, "abandoned": ended}, f"{application}: {done}", json=call.json)
         found.check_node()
         kept = found.node in found.platform.status(found.application).get("kept", {})
         try:

@@ -140,13 +140,10 @@ class Mesh(Graph):
 
         Raises:
             UnknownName: there is no such node or channel.
-            MeshError: it is placed there already.
         """
         if (there := (not channel and self.nodes.get(name)) or self.channels.get(name)) is None:
             kind, known = ("channel", []) if channel else ("node or channel", [*self.nodes])
             raise UnknownName(place=f"the mesh {self.name!r}", kind=kind, name=name, known=[*known, *self.channels])
-        if there.host == to:
-            raise MeshError(f"{self.name}: {name} is placed {'at home' if to is None else f'on {to!r}'} already")
         if isinstance(there, Node):
             return self._with(replace(there, host=to))
         return self.edited(channels={name: replace(there, host=to)})
