@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from exop.cli.options import Bounds, Request
-from exop.cli.report import DONE, Failure, say
+from exop.cli.report import Failure, say
 from exop.cli.status_text import proof_lines, shadow_progress
 from exop.cli.text import answer, paused, print_json
 from exop.errors import ExopError, StaleMesh, UnknownName
@@ -41,13 +41,10 @@ def show_and_make(
         plan, changed = made(planned, request, bounds, tries=tries)
     except Failure as failure:
         if request.json:
-            error, plan = failure.args
-            print_json(plan.facts() | {"made": False, "error": str(error)})
+            print_json(failure.args[1].facts() | {"made": False, "error": str(failure.args[0])})
         raise
     if changed is None:
-        if request.json:
-            print_json(plan.facts() | {"made": False})
-        return DONE
+        return answer(plan.facts() | {"made": False}, "", json=request.json)
     name = changed.application
     proof = dict(plan.platform.status(name).get("proof") or {}) if plan.planned.proven else {}
     facts = plan.facts() | {"made": True, **changed_facts(changed)} | ({"proof": proof} if plan.planned.proven else {})
@@ -66,8 +63,7 @@ def made(
         Failure: the change could not be made; with the error and the plan.
     """
     for left in reversed(range(tries)):
-        with code_is_there():
-            plan = planned()
+        plan = planned()
         name = plan.planned.application
         if not request.json:
             print(clean(str(plan)), flush=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exop.cli.options import Call, Node, Proof, Request, Runs, Succession, Trigger
-from exop.cli.outcome import changed_facts, show_and_make
+from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
 from exop.cli.status_text import holds_up, undelivered
@@ -95,7 +95,9 @@ def add(node: str, slet: Runs, /, *given: str, request: Request = Request()) -> 
     return edit_node(node, {"edit": "add", "slet": _identity(slet), "given": parse(given)}, request)
 
 
-def move(node: Runs, host: str, /, *also: str, proof: Proof = Proof(), request: Request = Request()) -> int:
+def move(
+    node: Runs, host: str, /, *also: str, lose_state: bool = False, proof: Proof = Proof(), request: Request = Request()
+) -> int:
     """Move a node with its state, or a channel with its content, to another host while the stream runs.
 
     No item is lost, doubled or reordered. If the change fails, the exit code is 1, and the slet continues to run where
@@ -108,8 +110,9 @@ def move(node: Runs, host: str, /, *also: str, proof: Proof = Proof(), request: 
         node: APP.NODE, or APP.CHANNEL; APP.channel:CHANNEL if a node has the same name.
         host: The platform to which it moves; `exop peers` lists those that are connected.
         also: Further nodes and channels of the application that move in the same change.
+        lose_state: Start the nodes that move with empty states, for example those whose states cannot move.
     """
-    return edit_node(node, {"edit": "move", "to": host, "also": list(also)}, request, proof)
+    return edit_node(node, {"edit": "move", "to": host, "also": list(also), "lose_state": lose_state}, request, proof)
 
 
 def suspend(node: Node, /, *, request: Request = Request()) -> int:
@@ -258,7 +261,8 @@ def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proo
     """Plan one edit of the node that was found, show the plan, and make the change."""
     found.check_node()
     edits, trial = [{"node": found.node, **edit}], proof.as_data()
-    return show_and_make(partial(found.platform.plan_edits, found.application, edits, proof=trial), request, proof)
+    with code_is_there():
+        return show_and_make(partial(found.platform.plan_edits, found.application, edits, proof=trial), request, proof)
 
 
 def _identity(slet: str) -> str:

@@ -183,6 +183,7 @@ def two_parts(near: Platform) -> Platform:
 def test_a_host_is_drained(near: Platform) -> None:
     """Everything that runs there moves to the home, in one change per application; what is there already stays."""
     assert answer_of("move", "one.passed", "far", "one.channel:numbers") == "one: revision 1: nothing to do\n"
+    assert "with an empty state" in answer_of("plan", "move", "two.numbers", "near", "--lose-state", "--on", "near")
     planned = answer_of("plan", "drain", "far", "--to", "near", "--timeout", "9", "--on", "near")
     assert planned.endswith("two: channel:numbers, numbers, passed would move to near\n")
     found = facts("drain", "far", "--on", "near")
