@@ -116,7 +116,11 @@ class PlanError(ExopError):
     """The change could not be made; the old mesh continues."""
 
 
-class StaleMesh(PlanError):
+class NotNow(PlanError):
+    """The change cannot be made at the moment (a host is away, another change is made); it may be possible later."""
+
+
+class StaleMesh(NotNow):
     """Another change was applied after the mesh was read: `application`, `revision` (of the mesh), `current`."""
 
     template = (
@@ -125,7 +129,7 @@ class StaleMesh(PlanError):
     )
 
 
-class StillOpening(PlanError):
+class StillOpening(NotNow):
     """The slets are being opened: `application`, `host`, `opened`, `total`, `waiting` (the slets and the times)."""
 
     template = (
@@ -145,7 +149,7 @@ class MementoError(PlanError):
     defaults: ClassVar[Mapping[str, Any]] = {"cure": "give the new memento a `@classmethod def upgrade(cls, old)`, or "}
 
 
-class HomeLost(PlanError):
+class HomeLost(NotNow):
     """The home of an application has returned without it: `home`, `application`, and the `host` of a part of it."""
 
     template = (

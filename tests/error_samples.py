@@ -27,6 +27,7 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "WiringError": ({"text": "a cannot feed b"}, "a cannot feed b"),
     "BuilderError": ({"text": "no builder"}, "no builder"),
     "PlanError": ({"text": "no plan"}, "no plan"),
+    "NotNow": ({"text": "b is away"}, "b is away"),
     "StaleMesh": (
         {"application": "lr", "revision": 1, "current": 2},
         (

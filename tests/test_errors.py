@@ -138,3 +138,26 @@ def test_every_error_is_made_with_all_its_facts():
         if not wanted <= given:
             lacking.append(f"{place}: {name} lacks {', '.join(sorted(wanted - given))}")
     assert not lacking, "\n".join(lacking)
+
+
+def test_a_cure_in_python_has_its_option_beside_it():
+    """A user of the command line reads the same message: where it says `lose_state=True`, it names the option, too."""
+    missing = []
+    for path in [*ROOT.glob("exop/**/*.py"), *ROOT.glob("plugins/*/exop_*/**/*.py")]:
+        source = path.read_text(encoding="utf-8")
+        for function in ast.walk(ast.parse(source)) if "lose_state=True" in source else ():
+            if isinstance(function, ast.FunctionDef):
+                told = texts(function)
+                missing += [path.name] * (told.count("lose_state=True") > told.count("--lose-state"))
+    assert missing == []
+
+
+def texts(function: ast.FunctionDef) -> str:
+    """The texts in a function, without its docstring."""
+    found = (
+        one.value
+        for part in function.body[ast.get_docstring(function) is not None :]
+        for one in ast.walk(part)
+        if isinstance(one, ast.Constant)
+    )
+    return "".join(one for one in found if isinstance(one, str))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
 
 import exop
-from exop.cli.overview import COMMANDS, COMMON, EPILOGUE, FAMILIES, HELP, discovered
+from exop.cli.overview import COMMANDS, COMMON, EPILOGUE, FAMILIES, HELP, PLANNED, discovered
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, report_error, say
 from exop.hooks import Plugins
 from exop.logs import levels_in, set_up
@@ -117,7 +118,7 @@ def add_common_options(app: App) -> None:
         level, named = levels_in(log_level)
         set_up("debug" if debug else level, log_format, named)
         try:
-            return app(tokens)
+            return app(_dry_run_of(tokens))
         except (CycloptsError, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 (as in `run_command_line`, which does not know EXOP_DEBUG)
@@ -126,6 +127,16 @@ def add_common_options(app: App) -> None:
     app.meta.default(launch)
     app.meta.suppress_keyboard_interrupt = False
     app.meta.group_parameters = "Options of every command"
+
+
+def _dry_run_of(tokens: Sequence[str]) -> Sequence[str]:
+    """Return `exop VERB --dry-run …` for `exop plan VERB …`, which so takes what the verb takes; else the same."""
+    for at in range(1, len(tokens)) if "plan" in tokens[:1] else ():
+        if (word := tokens[at]) in PLANNED and not Path(word).exists():
+            return [word, *tokens[1:at], "--dry-run", *tokens[at + 1 :]]
+        if not any(one.startswith("-") for one in tokens[at - 1 : at + 1]):  # neither an option nor its value
+            break
+    return tokens
 
 
 def _one_line(problem: CycloptsError) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from exop.cli.options import Bounds, Request
-from exop.cli.report import DONE, Failure, say
+from exop.cli.report import Failure, say
 from exop.cli.status_text import proof_lines, shadow_progress
 from exop.cli.text import answer, paused, print_json
 from exop.errors import ExopError, StaleMesh, UnknownName
@@ -33,39 +33,56 @@ def code_is_there() -> Iterator[None]:
         raise
 
 
-def show_and_make(plan: RemotePlan, request: Request, bounds: Bounds = Bounds(), *, again: bool = False) -> int:
-    """Print *plan*, and make the change within *bounds*, unless the *request* is a dry run.
-
-    Raises:
-        StaleMesh: another change was made before, and the caller will plan again (*again*).
-        Failure: the change could not be made.
-    """
-    if not request.json:
-        print(clean(str(plan)), flush=True)
-    if request.dry_run or not plan:
-        if request.json:
-            print_json(plan.facts() | {"made": False})
-        return DONE
-    name = plan.planned.application
+def show_and_make(
+    planned: Callable[[], RemotePlan], request: Request, bounds: Bounds = Bounds(), *, tries: int = 3
+) -> int:
+    """Print the plan of a change, make the change as `made`, and report the result."""
     try:
-        with _progress(plan) as show:
-            changed = plan.carry_out(**bounds.limits(), on_wait=show)
-    except KeyboardInterrupt:
-        on = "the platform continues with the change"
-        if plan.planned.proven and plan.platform.abandon_proof(name):
-            on = "the trial is cancelled, the old slet keeps running"
-        say(f"exop: {name}: {on}; `exop describe {name}` shows what runs")
-        raise
-    except ExopError as error:
-        if again and isinstance(error, StaleMesh):
-            raise
+        plan, changed = made(planned, request, bounds, tries=tries)
+    except Failure as failure:
         if request.json:
-            print_json(plan.facts() | {"made": False, "error": str(error)})
-        raise Failure(error) from error
+            print_json(failure.args[1].facts() | {"made": False, "error": str(failure.args[0])})
+        raise
+    if changed is None:
+        return answer(plan.facts() | {"made": False}, "", json=request.json)
+    name = changed.application
     proof = dict(plan.platform.status(name).get("proof") or {}) if plan.planned.proven else {}
     facts = plan.facts() | {"made": True, **changed_facts(changed)} | ({"proof": proof} if plan.planned.proven else {})
     done = f"{name}: revision {changed.revision} runs{paused(changed.paused_ms)}"
     return answer(facts, "\n".join([*proof_lines(proof), done]), json=request.json)
+
+
+def made(
+    planned: Callable[[], RemotePlan], request: Request, bounds: Bounds, *, tries: int = 3
+) -> tuple[RemotePlan, Changed | None]:
+    """Print a plan, and make the change within *bounds*; return no change if nothing is to do, or for a dry run.
+
+    If another change was made in between, this one is *planned* again, *tries* times in all.
+
+    Raises:
+        Failure: the change could not be made; with the error and the plan.
+    """
+    for left in reversed(range(tries)):
+        plan = planned()
+        name = plan.planned.application
+        if not request.json:
+            print(clean(str(plan)), flush=True)
+        if request.dry_run or not plan:
+            break
+        try:
+            with _progress(plan) as show:
+                return plan, plan.carry_out(**bounds.limits(), on_wait=show)
+        except KeyboardInterrupt:
+            on = "the platform continues with the change"
+            if plan.planned.proven and plan.platform.abandon_proof(name):
+                on = "the trial is cancelled, the old slet keeps running"
+            say(f"exop: {name}: {on}; `exop describe {name}` shows what runs")
+            raise
+        except ExopError as error:
+            if not (left and isinstance(error, StaleMesh)):
+                raise Failure(error, plan) from error
+            say(f"exop: {name} was changed meanwhile: the change is planned again")
+    return plan, None
 
 
 def changed_facts(changed: Changed) -> dict[str, Any]:

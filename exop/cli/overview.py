@@ -41,6 +41,8 @@ FAMILIES: Final = {
     "certs": "Make an authority, and issue, revoke and show the certificates of platforms.",
     "state": "Examine a state directory, and accept its database after damage.",
 }
+#: The verbs that `exop plan` takes: commands with a dry run that change a running application.
+PLANNED: Final = ("replace", "configure", "rewire", "add", "move", "suspend", "resume", "remove", "drain")
 #: The options of every command, with the values that they take.
 COMMON: Final = {
     "--debug": ("", "Show the traceback of an error."),

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exop.cli.options import Where
-from exop.errors import BuilderError, ExopError, PeerUnreachable, PlanError, RemotingError, UnknownName, entry
+from exop.cli.report import Failure
+from exop.errors import BuilderError, ExopError, NotNow, PeerUnreachable, RemotingError, UnknownName, entry
 from exop.remoting.api.connecting import connect
 from exop.remoting.transport.rundir import RunningPlatform, find_platforms
 
@@ -60,24 +61,30 @@ class Found:
             )
         if name not in nodes and status.get("opening", {}).get("total") == 0:
             self.platform.failed_items(application, name)  # raises `StillOpening`, unless it is open by now
-            raise PlanError(f"{application} has just been opened: give the command again")
+            raise NotNow(f"{application} has just been opened: give the command again")
         if name not in nodes and any("nodes" not in one for one in hosts.values()):
             placed = self.platform.mesh(application).nodes.get(name)
             if placed is not None and (problem := hosts.get(placed.host or "", {}).get("problem")):
-                raise PlanError(f"{application}.{name} is on {placed.host}: {problem}")
+                raise NotNow(f"{application}.{name} is on {placed.host}: {problem}")
         node = entry(f"the application {application!r}", "node", nodes, name)
         beside = {what: {name: status[what][name]} for what in ("shadow", "kept") if name in status.get(what, {})}
         return {**node, "beside": beside}
 
 
-def the_platform(where: Where) -> RemotePlatform:
+@contextmanager
+def the_platform(where: Where) -> Iterator[RemotePlatform]:
     """Connect to the platform that *where* selects, or to the only one.
 
     Raises:
         PeerUnreachable: no platform answers, or several run and none was named.
+        Failure: the platform, or a peer that it needs, cannot be reached any more.
     """
     # Absolute: a platform may have the name of a folder.
-    return connect(where.on if where.state is None else where.state.absolute(), identity=where.identity)
+    with connect(where.on if where.state is None else where.state.absolute(), identity=where.identity) as platform:
+        try:
+            yield platform
+        except PeerUnreachable as away:
+            raise Failure(away) from away
 
 
 @contextmanager

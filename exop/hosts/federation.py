@@ -232,7 +232,8 @@ class Federation:
         """Resume a suspended or failed node, on any host."""
         found = self._home.spanning(application)
         if found is not None and node in found.mesh.nodes and found.mesh.node(node).suspended:
-            self.apply(found.mesh.resume(node))
+            with held(found.turn):  # first: another change may be made
+                self.apply(found.mesh.resume(node))
         elif (there := self.elsewhere(application, node)) is not None:
             there.resume(application, node)
         else:
@@ -277,15 +278,14 @@ class Federation:
 
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
-        if (found := self.fragment(application)).home == self.name:
-            raise PlanError(f"this platform ({self.name!r}) is the home of {application}")
-        survivors = {self.name: found}
+        if (led := self._home.spanning(application)) is not None:
+            return led.mesh.revision
+        survivors = {self.name: (found := self.fragment(application))}
         for peer, link in self._links().items():
             with suppress(UnknownName, PeerUnreachable):  # the adoption names those that are missing
                 survivors[peer] = Survivor(**link.call("fragment", application=application))
         number, spanning = f"{uuid.uuid4().hex[:12]}@{self.name}", Spanning(Mesh(application))
         target, parts = adoption(self.here, found.home, survivors, number)
-
         # Above the epoch of every host, and above that of the former home.
         epoch, home = max(one.epoch for one in survivors.values()) + 2, self.exchange.of(application).home
         self.exchange.do(partial(home.epochs.__setitem__, application, epoch))

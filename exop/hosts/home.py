@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from exop.errors import ExopError, PeerUnreachable, PlanError, RemotingError, StateError, UnknownName
+from exop.errors import ExopError, NotNow, PeerUnreachable, PlanError, RemotingError, StateError, UnknownName
 from exop.hosts.fragment import Fragments, Survivor, Work, adopted, led_elsewhere, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
@@ -154,7 +154,7 @@ class Home:
         self.supply.lacking(old, new)
         self._reach(hosts := differing(old, new))
         if lost := [one for host in hosts if (one := self._lost(host, mesh.name, runs=host in old))]:
-            raise PlanError(lost[0])
+            raise NotNow(lost[0])
         return replace(plan, carry_out=self._carry_out, remarks=self._notes)
 
     def _notes(self, plan: Plan) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ class Home:
     def _reach(self, hosts: Iterable[str]) -> None:
         """Wait shortly for the connections to the hosts of a change; raise `PlanError` if one is away."""
         if away := self._away(hosts, CONNECTING):
-            raise PlanError(f"{away}; nothing was changed on any host; see `exop peers`")
+            raise NotNow(f"{away}; nothing was changed on any host; see `exop peers`")
 
     def _away(self, hosts: Iterable[str], patience: float = 0.0) -> str:
         """Say which hosts are not connected within *patience* seconds each, and why; nothing if all are."""
@@ -252,7 +252,7 @@ class Home:
                 unknown += [one.outbox] if gone is None else []
             if unknown:
                 why = f"whether these have lost their state is known when they are connected: {', '.join(unknown)}"
-                raise PlanError(f"accepted: {', '.join(went) or 'none'}; {why}; repeat this then, see `exop peers`")
+                raise NotNow(f"accepted: {', '.join(went) or 'none'}; {why}; repeat this then, see `exop peers`")
             if not went:
                 raise PlanError(f"no host or connector of {application} has lost anything: there is nothing to accept")
         return went
@@ -401,7 +401,7 @@ class Home:
                 raise finished(name)
             if waiting := found.leaving & {*parts}:
                 hosts = ", ".join(sorted(waiting))
-                raise PlanError(f"{hosts} has not removed the former {name} yet, or is not reached")
+                raise NotNow(f"{hosts} has not removed the former {name} yet, or is not reached")
             self.pending[number] = found, target
         try:
             outcome = self._exchange.begin(name, number, parts, prepare=max(60.0, patience) + trying, hold=patience)
@@ -419,7 +419,7 @@ class Home:
                 told += f": {away}"
             elif ended.late:
                 told += "; repeat it, with a longer timeout (`--timeout`) if the command has one"
-            raise PlanError(f"{told}; nothing was changed on any host, and everything runs on as before; see `exop ps`")
+            raise NotNow(f"{told}; nothing was changed on any host, and everything runs on as before; see `exop ps`")
         with self.news:
             self.news.wait_for(lambda: not found.changing, patience)
 
@@ -461,7 +461,7 @@ def adoption(
         before = update.to_mesh(before)
     old = Placement(before, former, kinds)
     if missing := {*old.hosts} - survivors.keys() - {former}:
-        raise PlanError(
+        raise NotNow(
             f"{before.name}: {', '.join(sorted(missing))} cannot be reached, and runs a part; link this platform "
             f"with it, or start it again, and repeat"
         )

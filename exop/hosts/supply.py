@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from exop.errors import ExopError, PeerUnreachable, PlanError, UnknownName
+from exop.errors import ExopError, NotNow, PeerUnreachable, PlanError, UnknownName
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.spec import Absent
@@ -100,11 +100,11 @@ class Supply:
                 peer.install_bundle(archive, name)
                 peer.start_bundle(name, tuple(wires))  # as here: items have the classes of these versions
         except ExopError as problem:
+            away = isinstance(problem, PeerUnreachable)
             cure = f"install and start it there, `exop bundle install FILE`, `exop bundle start {bundle}`"
-            if isinstance(problem, PeerUnreachable):
-                cure = "no application was changed; repeat this when the host is back"
+            cure = "no application was changed; repeat this when the host is back" if away else cure
             fact = f"{host} lacks the bundle {bundle}, and does not take it from {self.name}"
-            raise PlanError(f"{fact}: {problem}; {cure}") from problem
+            raise (NotNow if away else PlanError)(f"{fact}: {problem}; {cure}") from problem
 
     def _unknown(self, host: str, slets: set[str]) -> set[str]:
         """Return the slets that a host does not know, or knows from other files of the same version of a bundle.

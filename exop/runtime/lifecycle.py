@@ -272,7 +272,7 @@ class Lifecycle(Owner):
         except RAISED as error:
             problem = error.problem if isinstance(error, ComponentFailed) else error_text(error)
             problem += "; its buffered output is not written: fix the cause and try again, replace the slet with "
-            problem += "lose_state=True (which drops this output)"
+            problem += "lose_state=True (--lose-state), which drops this output"
             problem += "" if hasattr(self.instance, "commit_checkpoint") else ", or remove it"
             raise ComponentFailed(node=self.node.name, phase="flushing", problem=problem) from error
 

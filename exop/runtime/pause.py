@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Self
 
-from exop.errors import ExopError, PlanError, SettingError
+from exop.errors import ExopError, NotNow, SettingError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.drivers.source import SourceDriver
@@ -33,7 +33,7 @@ def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str 
 
 
 def _refused(problem: str, cure: str) -> ExopError:
-    return PlanError(f"{problem}; everything runs on as it was{cure and '; '}{cure}")
+    return NotNow(f"{problem}; everything runs on as it was{cure and '; '}{cure}")
 
 
 class Pause:

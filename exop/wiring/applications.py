@@ -221,7 +221,8 @@ class Applications:
         """Let items into a suspended or failed node again, beginning with the one that it is suspended on."""
         deployment = self.get(application)
         if suspended := deployment.mesh.node(node).suspended:
-            self.plan(deployment.mesh.resume(node)).apply()
+            with self.changes.turn(application):  # first: another change may be made
+                self.plan(deployment.mesh.resume(node)).apply()
         if (component := deployment.components[node]).closed:
             with self.changes.turn(application):
                 self.changes.reopen(deployment, component)

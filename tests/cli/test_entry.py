@@ -8,7 +8,8 @@ import pytest
 
 from exop.cli import main, overview
 from exop.cli.commands import looking
-from exop.cli.entry import add_common_options, make_app
+from exop.cli.entry import _dry_run_of, add_common_options, make_app
+from exop.cli.overview import COMMANDS, PLANNED
 from exop.errors import BuilderError, ExopError
 from exop.hooks import Plugins, hookimpl
 from tests.cli.shell import COMMAND, answer_of
@@ -187,3 +188,20 @@ def test_bad_commands_of_plugins(bad, said, offering, capsys):
     out = capsys.readouterr().out
     assert "Greet somebody." in out
     assert bad.__doc__ not in out
+
+
+def test_plan_takes_what_each_verb_takes(tmp_path, monkeypatch):
+    """`exop plan VERB …` is `exop VERB … --dry-run`, for every command of one word that has it, but `apply`."""
+    app = make_app()
+    words = [one.names[0] for one in COMMANDS if " " not in one.names[0]]
+    dry = [name for name in words if any("--dry-run" in one.names for one in app[name].assemble_argument_collection())]
+    assert {*dry} == {"apply", *PLANNED}
+    for verb in PLANNED:
+        assert _dry_run_of(("plan", "--json", "--on", "a", verb, "x", "--to", "b")) == [
+            *(verb, "--json", "--on", "a", "--dry-run", "x", "--to", "b")
+        ]
+    for other in (("plan", "app", "drain"), ("plan", "./drain", "b"), ("drain", "b"), ("plan",), ()):
+        assert _dry_run_of(other) == other
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "drain").mkdir()
+    assert _dry_run_of(("plan", "drain")) == ("plan", "drain"), "the folder of an application"

@@ -264,7 +264,7 @@ def test_commands_take_a_parameter_file(command, counting):
 def test_an_edit_takes_no_parameter_file():
     """`exop plan VERB` has no builder: a parameter file is refused, not ignored."""
     err = answer_of("plan", "configure", "a.b", "to=3", "--params", "x.toml", code=2)
-    assert "--params is for the builder of an application" in err
+    assert "Unknown option: --params; see `exop configure --help`" in err
 
 
 def test_a_target_that_runs_is_mentioned(counting):

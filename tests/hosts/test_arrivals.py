@@ -283,3 +283,13 @@ def test_a_move_that_would_leave_state_behind_is_refused(before, after, problem)
     with pytest.raises((PlanError, MementoError), match=problem) as refused:
         check_movable(*nodes)
     assert "node" in str(refused.value)
+
+
+def test_a_refused_move_names_the_node_once_and_the_option():
+    """Also a node that is called as its slet; the cure works in Python, and as it is told on the command line."""
+    app = Application("app")
+    app.add("end", writing([]), x=app.add("from_nowhere", from_nowhere))
+    mesh = app.build()
+    with pytest.raises(PlanError, match=r"^from_nowhere cannot .*lose_state=True \(`exop move --lose-state`\)$"):
+        check_movable(mesh.node("from_nowhere"), mesh.move("from_nowhere", "b").node("from_nowhere"))
+    check_movable(mesh.node("from_nowhere"), mesh.move("from_nowhere", "b", lose_state=True).node("from_nowhere"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import _thread
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -133,6 +134,40 @@ def test_two_changes_at_once_take_turns():
         assert sorted(type(one).__name__ for one in found) == ["NoneType", "StaleMesh"]
         assert a.mesh("app").revision == 2
         at_rest(a, b)
+
+
+class Turn:
+    """The turn of an application, which another change takes just before."""
+
+    def __init__(self, turn: Any, change: Callable[[], object]) -> None:
+        self.turn, self.changes = turn, [change]
+
+    def acquire(self, **given: Any) -> bool:
+        """Take the turn, behind the other change."""
+        while self.changes:
+            self.changes.pop()()
+        return bool(self.turn.acquire(**given))
+
+    def release(self) -> None:
+        """Give the turn away."""
+        self.turn.release()
+
+
+@pytest.mark.parametrize("place", ["a", "b"])
+def test_a_node_is_resumed_beside_another_change(place: str):
+    """Another change that comes first, on one host or on two, does not stand in the way."""
+    with hosts("a", "b") as (a, b):
+        mesh = a.apply(counting(place))
+        a.apply(mesh.suspend("check").suspend("numbers"))
+        there, turns = a._hosts.homes.get("app"), a._applications.changes.turns
+        found = Turn(turns["app"] if there is None else there.turn, lambda: a.apply(a.mesh("app").resume("numbers")))
+        if there is None:
+            turns["app"] = cast("Any", found)
+        else:
+            there.turn = cast("Any", found)
+        a.resume("app", "check")
+        assert (a.mesh("app").revision, found.changes) == (4, [])
+        goes_on(b if place == "b" else a)
 
 
 def test_a_change_is_made_at_the_home():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
-from exop.cli.commands.editing import VERBS, as_edit, edit_node
-from exop.cli.commands.hosting import drain
-from exop.cli.options import Argument, Call, Load, Params, Program, Proof, Request, Succession, Trigger
+from exop.cli.options import Argument, Call, Load, Params, Program, Proof, Request
 from exop.cli.outcome import code_is_there, show_and_make
 from exop.cli.peers import the_platform
 from exop.cli.report import say
@@ -50,8 +48,6 @@ def plan(
     /,
     *words: str,
     params: Params = (),
-    succession: Succession = Succession(),
-    trigger: Trigger = Trigger(),
     proof: Proof = Proof(),
     call: Call = Call(),
     load: Load = (),
@@ -59,27 +55,19 @@ def plan(
     """Show, node by node, how a change would alter a running application, without making the change.
 
     Each step is shown with its phases and the transfer of the state, followed by the queues that are inserted, and
-    warnings. The exit code is 0 if the change can be made or is empty, and 2 if it cannot be made.
+    warnings. The exit code is 0 if the change can be made or is empty, 1 if it cannot be made at the moment, and 2 if
+    it cannot be made.
+
+    `exop plan VERB …` is `exop VERB … --dry-run`, with all its arguments and options: replace, configure, rewire, add,
+    move, suspend, resume, remove, drain.
 
     Examples: `exop plan replace app.average windows:median`, `exop plan app app.toml`
 
     Args:
-        change: The verb of an edit (replace, configure, rewire, add, move, suspend, resume, remove), drain, the name
-            of a running application, or anything that `exop apply` takes.
-        words: After a verb, the arguments of the command of that name, APP.NODE first; after drain, HOST, and the
-            platform to which everything moves; after an application, its topology file; after a builder, NAME=VALUE.
+        change: A verb; the name of a running application; or anything that `exop apply` takes.
+        words: After an application, its topology file; after a builder, NAME=VALUE.
     """
     request = Request(**vars(call), dry_run=True)
-    if change == "drain" and not Path(change).exists():
-        if len(words) not in (1, 2):
-            raise BuilderError("exop plan drain takes HOST, and the platform to which all of it moves, if not the home")
-        return drain(words[0], to="".join(words[1:]) or None, bounds=proof, request=request)
-    if change in VERBS and not Path(change).exists():
-        if not words:
-            raise BuilderError(f"APP.NODE is missing: exop plan {change} APP.NODE …, as `exop {change}` takes it")
-        if params:
-            raise BuilderError(f"--params is for the builder of an application; exop plan {change} takes NAME=VALUE")
-        return edit_node(words[0], as_edit(change, words[1:], succession, trigger), request, proof)
     proof.as_data()
     with the_platform(call) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
@@ -108,7 +96,9 @@ def _apply(platform: RemotePlatform, topology: str, request: Request, proof: Pro
     running = platform.status()["applications"].get(name)
     with code_is_there():
         if running is not None and running["state"] != "finished":
-            return show_and_make(platform.plan_topology(topology, proof=proof.as_data()), request, proof)
+            # Once: planned again, it would undo the other change, which the file does not contain.
+            planned = partial(platform.plan_topology, topology, proof=proof.as_data())
+            return show_and_make(planned, request, proof, tries=1)
         if request.dry_run:
             try:
                 platform.plan_topology(topology)  # checks it, and only then finds that no such application runs

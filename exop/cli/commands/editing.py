@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from exop.cli.options import Call, Node, Proof, Request, Runs, Succession, Trigger
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
@@ -14,20 +15,9 @@ from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import Failure, say
 from exop.cli.status_text import holds_up, undelivered
 from exop.cli.text import answer, paused
-from exop.errors import BuilderError, ComponentFailed, ExopError, PeerUnreachable, StaleMesh, UnknownName, entry
+from exop.errors import BuilderError, ComponentFailed, ExopError, PeerUnreachable, UnknownName, entry
 from exop.model.slets.spec import parse
 from exop.report import whole
-
-#: The first word that a verb needs after APP.NODE, and its meaning; other verbs take none.
-NEEDED: Final = {
-    "replace": ("SLET", "the slet that takes its place, PLUGIN:NAME"),
-    "configure": ("NAME=VALUE", "at least one setting"),
-    "rewire": ("PORT=CHANNEL", "at least one port"),
-    "add": ("SLET", "the slet to add, PLUGIN:NAME"),
-    "move": ("HOST", "the platform to which it moves"),
-}
-#: The verbs of edits (`exop.remoting.api.edits`).
-VERBS: Final = (*NEEDED, "suspend", "resume", "remove")
 
 
 def replace(
@@ -51,7 +41,8 @@ def replace(
         slet: The new slet, PLUGIN:NAME; FOLDER:NAME for a slet of a package that the platform has loaded.
         settings: NAME=VALUE for the new slet.
     """
-    return edit_node(node, as_edit("replace", (slet, *settings), succession), request, proof)
+    edit = {"edit": "replace", "slet": _identity(slet), "settings": parse(settings), **vars(succession)}
+    return edit_node(node, edit, request, proof)
 
 
 def configure(node: Runs, /, *settings: str, trigger: Trigger = Trigger(), request: Request = Request()) -> int:
@@ -65,7 +56,12 @@ def configure(node: Runs, /, *settings: str, trigger: Trigger = Trigger(), reque
         node: APP.NODE, or APP.CHANNEL; APP.channel:CHANNEL if a node has the same name.
         settings: NAME=VALUE; lists and tables as in a topology file: sizes=[1, 2]; on_error=POLICY.
     """
-    return edit_node(node, as_edit("configure", settings, trigger=trigger), request)
+    if trigger.cancel and (settings or trigger.when or trigger.close_windows):
+        raise BuilderError("--cancel goes without settings and conditions: it cancels those that are pending")
+    if not (settings or trigger.cancel or trigger.close_windows):
+        raise BuilderError("NAME=VALUE is missing: exop configure APP.NODE NAME=VALUE sets at least one setting")
+    more = {"when": trigger.when, "close_windows": trigger.close_windows}
+    return edit_node(node, {"edit": "configure", "settings": parse(settings), **more}, request)
 
 
 def rewire(node: Node, /, *ports: str, request: Request = Request()) -> int:
@@ -79,7 +75,9 @@ def rewire(node: Node, /, *ports: str, request: Request = Request()) -> int:
         ports: PORT=CHANNEL for a channel of the mesh (`exop mesh APP` shows them), PORT=CHANNEL:KIND[,NAME=VALUE…] for
             a new one; NODE.PORT=CHANNEL for a port of another node. PORT= disconnects a port.
     """
-    return edit_node(node, as_edit("rewire", ports), request)
+    if not ports:
+        raise BuilderError("PORT=CHANNEL is missing: exop rewire APP.NODE PORT=CHANNEL connects at least one port")
+    return edit_node(node, {"edit": "rewire", "ports": parse(ports)}, request)
 
 
 def add(node: str, slet: Runs, /, *given: str, request: Request = Request()) -> int:
@@ -94,10 +92,12 @@ def add(node: str, slet: Runs, /, *given: str, request: Request = Request()) -> 
             new channel, named after the node; FAMILY.MEMBER= for a port of a family; group=NAME for a member of a
             group; host=NAME for a node on another platform.
     """
-    return edit_node(node, as_edit("add", (slet, *given)), request)
+    return edit_node(node, {"edit": "add", "slet": _identity(slet), "given": parse(given)}, request)
 
 
-def move(node: Runs, host: str, /, *also: str, proof: Proof = Proof(), request: Request = Request()) -> int:
+def move(
+    node: Runs, host: str, /, *also: str, lose_state: bool = False, proof: Proof = Proof(), request: Request = Request()
+) -> int:
     """Move a node with its state, or a channel with its content, to another host while the stream runs.
 
     No item is lost, doubled or reordered. If the change fails, the exit code is 1, and the slet continues to run where
@@ -110,8 +110,9 @@ def move(node: Runs, host: str, /, *also: str, proof: Proof = Proof(), request: 
         node: APP.NODE, or APP.CHANNEL; APP.channel:CHANNEL if a node has the same name.
         host: The platform to which it moves; `exop peers` lists those that are connected.
         also: Further nodes and channels of the application that move in the same change.
+        lose_state: Start the nodes that move with empty states, for example those whose states cannot move.
     """
-    return edit_node(node, as_edit("move", (host, *also)), request, proof)
+    return edit_node(node, {"edit": "move", "to": host, "also": list(also), "lose_state": lose_state}, request, proof)
 
 
 def suspend(node: Node, /, *, request: Request = Request()) -> int:
@@ -136,8 +137,14 @@ def remove(app: Runs, /, *, request: Request = Request()) -> int:
         facts = {"application": app, "removed": True, "dropped": lost}
         return answer(facts, "; dropped: ".join([f"{app}: forgotten", *lost]), json=request.json)
     with find_application(app, request) as found:
-        if found.node or request.dry_run:
+        if found.node:
             return edit_found(found, {"edit": "remove"}, request)
+        if request.dry_run:
+            status, text = found.platform.status(found.application), "would be stopped at once, and removed"
+            if status["state"] == "adopted":
+                text = f"only what runs on {found.platform.name} {text}: {status['problem']}"
+            text = f"{found.application}: {text}"
+            return answer({"application": found.application, "removed": False}, text, json=request.json)
         dropped = list[str]()
         with suppress(ExopError):  # it is down
             dropped += undelivered(found.platform.status(found.application))
@@ -172,7 +179,7 @@ def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
         return _done(found.application, done, json=call.json)
 
 
-def resume(node: Runs, /, *, call: Call = Call()) -> int:
+def resume(node: Runs, /, *, request: Request = Request()) -> int:
     """Resume a suspended node, which first retries the item on which it was suspended.
 
     An application that could not be restarted with its platform is started now. The exit code is 1 if the item fails
@@ -183,22 +190,27 @@ def resume(node: Runs, /, *, call: Call = Call()) -> int:
     Args:
         node: APP.NODE; APP for an application that is down.
     """
-    with find_application(node, call) as found:
+    with find_application(node, request) as found:
+        would = "would be " if request.dry_run else ""
         if not found.node:
             status, name = found.platform.status(), found.application
             if "opening" in status["applications"].get(name, ()):
-                return _done(name, "it is opening: nothing to do, `exop ps` shows how far it is", json=call.json)
+                return _done(name, "it is opening: nothing to do, `exop ps` shows how far it is", json=request.json)
             if name in status["failed_to_restart"]:
-                found.platform.restart(name)
-                return _done(name, "started again", json=call.json)
+                if not would:
+                    found.platform.restart(name)
+                return _done(name, f"{would}started again", json=request.json)
         place = found.check_node()
         if (before := found.node_status())["state"] == "active":
-            return _done(place, "it is not suspended: nothing to do", json=call.json)
-        found.platform.resume(found.application, found.node)
-        if (again := _failed_again(found, before)) is not None:
+            return _done(place, "it is not suspended: nothing to do", json=request.json)
+        if would and before["state"] == "suspended":
+            return edit_found(found, {"edit": "resume"}, request)
+        if not would:
+            found.platform.resume(found.application, found.node)
+        if not would and (again := _failed_again(found, before)) is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
             raise Failure(ComponentFailed(node=place, phase="retrying its item", problem=problem))
-        return _done(place, "resumed", json=call.json)
+        return _done(place, f"{would}resumed", json=request.json)
 
 
 def _done(place: str, done: str, *, json: bool) -> int:
@@ -222,11 +234,10 @@ def rollback(node: Runs, /, *, abandon: bool = False, call: Call = Call()) -> in
         application = found.application
         if abandon and found.node:
             raise BuilderError(f"a trial belongs to a whole change; write exop rollback --abandon {application}")
-        if abandon and not found.platform.abandon_proof(application):
-            raise BuilderError(f"{application}: no trial is in progress; `exop describe {application}` shows trials")
         if abandon:
-            text = f"{application}: the trial is cancelled, the old slets keep running"
-            return answer({"application": application, "abandoned": True}, text, json=call.json)
+            ended = found.platform.abandon_proof(application)
+            done = "the trial is cancelled, the old slets keep running" if ended else "no trial runs: nothing to do"
+            return answer({"application": application, "abandoned": ended}, f"{application}: {done}", json=call.json)
         found.check_node()
         kept = found.node in found.platform.status(found.application).get("kept", {})
         try:
@@ -248,58 +259,10 @@ def edit_node(target: str, edit: dict[str, Any], request: Request, proof: Proof 
 
 def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proof = Proof()) -> int:
     """Plan one edit of the node that was found, show the plan, and make the change."""
-    if edit["edit"] == "remove" and not found.node and request.dry_run:
-        status, text = found.platform.status(found.application), "would be stopped at once, and removed"
-        if status["state"] == "adopted":
-            text = f"only what runs on {found.platform.name} {text}: {status['problem']}"
-        text = f"{found.application}: {text}"
-        return answer({"application": found.application, "removed": False}, text, json=request.json)
     found.check_node()
-    trial = proof.as_data()
-    for left in reversed(range(3)):  # other changes may be made between planning and applying it
-        with code_is_there():
-            plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}], proof=trial)
-        try:
-            return show_and_make(plan, request, proof, again=left > 0)
-        except StaleMesh:
-            say(f"exop: {found.application} was changed meanwhile: the edit is planned again")
-    raise AssertionError("the last try raises or returns")
-
-
-def as_edit(
-    verb: str, words: Sequence[str], succession: Succession = Succession(), trigger: Trigger = Trigger()
-) -> dict[str, Any]:
-    """Return an edit as `Management.plan_edits` takes it; the platform, which knows the slets, converts the strings.
-
-    Raises:
-        BuilderError: a word is missing or too many, or an option belongs to another verb.
-    """
-    if verb != "replace" and succession != Succession():
-        option = "--lose-state" if succession.lose_state else "--rebuild"
-        raise BuilderError(f"{option} is an option of replace; it does not go with {verb}")
-    if verb != "configure" and trigger != Trigger():
-        raise BuilderError(f"--when, --close-windows and --cancel are for new settings; they do not go with {verb}")
-    if trigger.cancel and (words or trigger.when or trigger.close_windows):
-        raise BuilderError("--cancel goes without settings and conditions: it cancels those that are pending")
-    what, meaning = NEEDED.get(verb, ("", ""))
-    if words and not what:
-        raise BuilderError(f"{verb} takes nothing but APP.NODE; what is {words[0]!r}?")
-    if what and not words and not (trigger.cancel or trigger.close_windows):
-        raise BuilderError(f"{what} is missing: exop {verb} APP.NODE {what} names {meaning}")
-    match verb:
-        case "replace":
-            more = {"slet": _identity(words[0]), "settings": parse(words[1:]), **vars(succession)}
-        case "add":
-            more = {"slet": _identity(words[0]), "given": parse(words[1:])}
-        case "configure":
-            more = {"settings": parse(words), "when": trigger.when, "close_windows": trigger.close_windows}
-        case "move":
-            more = {"to": words[0], "also": list(words[1:])}
-        case "rewire":
-            more = {"ports": parse(words)}
-        case _:
-            more = {}
-    return {"edit": verb, **more}
+    edits, trial = [{"node": found.node, **edit}], proof.as_data()
+    with code_is_there():
+        return show_and_make(partial(found.platform.plan_edits, found.application, edits, proof=trial), request, proof)
 
 
 def _identity(slet: str) -> str:

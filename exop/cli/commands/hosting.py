@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -9,15 +10,14 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from exop.cli.options import Bounds, Call, Json, Request, Runs
-from exop.cli.outcome import changed_facts
+from exop.cli.outcome import changed_facts, made
 from exop.cli.peers import split, the_platform
-from exop.cli.report import say
+from exop.cli.report import Failure, say
 from exop.cli.text import answer, columns, number, pause
 from exop.errors import BuilderError, ExopError, PlanError
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.nodes import CHANNEL, DIRECT
 from exop.remoting.policy import read_policy
-from exop.safe_repr import clean
 
 if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
@@ -176,16 +176,15 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
             edit = {"edit": "move", "node": names[0], "to": target, "also": names[1:]}
             moved: list[str] = []
             try:
-                plan = platform.plan_edits(application, [edit])
-                if not request.json:
-                    print(clean(str(plan)), flush=True)
-                more = {} if request.dry_run else changed_facts(plan.carry_out(**bounds.limits()))
+                changed = made(partial(platform.plan_edits, application, [edit]), request, bounds)[1]
+                more = {} if changed is None else changed_facts(changed)
                 left = [] if request.dry_run else _placed(platform, application, host)
                 moved = [name for name in names if name not in left]
                 if left:  # another change has placed it there meanwhile
                     raise PlanError(f"{', '.join(left)} is still on {host}; drain it again")
                 found.append({"application": application, "moved": moved} | more)
-            except ExopError as problem:
+            except (ExopError, Failure) as failed:
+                problem = failed.args[0] if isinstance(failed, Failure) else failed
                 say(f"exop: {problem}" if str(problem).startswith(application) else f"exop: {application}: {problem}")
                 found.append({"application": application, "moved": moved, "problem": str(problem)})
     done = "would move" if request.dry_run else "moved"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -120,7 +121,8 @@ def memento_import(node: Node, file: Path | None = None, /, *, request: Request 
         raise BuilderError(f"{file} cannot be read ({why}); name a file that `exop memento export` wrote") from problem
     with find_application(node, request) as found:
         found.node_status()
-        return show_and_make(found.platform.import_memento(found.application, found.node, data), request)
+        planned = partial(found.platform.import_memento, found.application, found.node, data)
+        return show_and_make(planned, request)
 
 
 def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -182,7 +183,8 @@ def history(app: Runs = "", /, *, reverse: int | None = None, make: bool = False
     if reverse is not None:
         with find_application(app, call) as found:
             request = Request(dry_run=not make, json=call.json)
-            return show_and_make(found.platform.plan_reverse(found.application, reverse), request)
+            planned = partial(found.platform.plan_reverse, found.application, reverse)
+            return show_and_make(planned, request, tries=1)  # as `apply`: the other change would be undone, too
     entries = _history(app, call)
     head = ("", "at", "by", "operation", "revision", "pause", "outcome")
     nothing = "no operation on the platform is recorded"

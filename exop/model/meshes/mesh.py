@@ -133,22 +133,21 @@ class Mesh(Graph):
         mesh = self.edited(channels={channel: ChannelSpec(channel) for channel in own.values()})
         return mesh._with(replace(after, ports=ports))._without_orphans(before)
 
-    def move(self, name: str, to: str | None, *, channel: bool = False) -> Self:
+    def move(self, name: str, to: str | None, *, channel: bool = False, lose_state: bool = False) -> Self:
         """Place a node, or a channel with its content, on the host *to*; `None` is the home of the application.
 
-        A name that both a node and a channel have refers to the node, or with *channel* to the channel.
+        A name that both a node and a channel have refers to the node, or with *channel* to the channel. With
+        *lose_state*, the node starts with an empty state there.
 
         Raises:
             UnknownName: there is no such node or channel.
-            MeshError: it is placed there already.
         """
         if (there := (not channel and self.nodes.get(name)) or self.channels.get(name)) is None:
             kind, known = ("channel", []) if channel else ("node or channel", [*self.nodes])
             raise UnknownName(place=f"the mesh {self.name!r}", kind=kind, name=name, known=[*known, *self.channels])
-        if there.host == to:
-            raise MeshError(f"{self.name}: {name} is placed {'at home' if to is None else f'on {to!r}'} already")
         if isinstance(there, Node):
-            return self._with(replace(there, host=to))
+            marks: dict[str, Any] = {"lose_state": True, "memento": None} if lose_state else {}
+            return self._with(replace(there, host=to, **marks))
         return self.edited(channels={name: replace(there, host=to)})
 
     def at_home(self, home: str) -> Self:

@@ -107,7 +107,7 @@ class Shadow:
             if new.rebuild is not None:
                 raise PlanError(
                     f"{new.name}: a state that is rebuilt from a log cannot be compared with one that is not; rebuild "
-                    f"it without a shadow, and keep the predecessor instead (keep=SECONDS)"
+                    f"it without a shadow, and keep the predecessor instead (keep=SECONDS, --keep)"
                 )
             if diverted := self.diverted(new.name):
                 _check_diverted(old, new, diverted)
@@ -116,7 +116,7 @@ class Shadow:
                 _check_effects(
                     new,
                     f", which would happen twice while both run; divert the effects of the successor "
-                    f"(Shadow(divert={{'path': …}})){mark}, or replace it without a shadow",
+                    f"(Shadow(divert={{'path': …}}), --divert path=…){mark}, or replace it without a shadow",
                 )
 
 
@@ -132,7 +132,7 @@ def check_keep(mesh: Mesh, replaced: Replaced, seconds: float) -> None:
     """Raise `PlanError` if a predecessor cannot run on as a standby of its successor; *mesh* is the one to come."""
     if not (is_number(seconds) and 0 < seconds <= LONGEST):
         raise PlanError(
-            f"a predecessor cannot be kept for keep={seconds!r}; give a number of seconds above 0, at most {LONGEST:g}"
+            f"a predecessor cannot be kept for {seconds!r}; give a number of seconds above 0, at most {LONGEST:g}"
         )
     if not replaced:
         raise PlanError(f"the plan for {mesh.name} replaces no slet and moves none: there is no predecessor to keep")

@@ -183,7 +183,8 @@ def check_movable(before: Node, after: Node) -> None:
     """
     spec = before.slet
     hand_over(before, after)
-    to = f"{before.name} ({spec.name}) cannot move to {after.host or 'the home'}"
+    name = before.name if before.name == spec.name else f"{before.name} ({spec.name})"
+    to = f"{name} cannot move to {after.host or 'the home'}"
     try:
         if spec.memento is not None:
             name_of(spec.memento)
@@ -201,5 +202,5 @@ def check_movable(before: Node, after: Node) -> None:
     elif spec.own_driver and getattr(spec.factory, "quiesce", None) is Slet.quiesce:
         problem = "it pushes from threads of its own and has no quiesce(), so its position is not known"
     if problem:
-        cure = f"give it a memento{' and quiesce()' if spec.own_driver else ''}, or move it with lose_state=True"
-        raise PlanError(f"{to}: {problem}; {cure}")
+        cure = f"give it a memento{' and quiesce()' if spec.own_driver else ''}, or move it with lose_state=True "
+        raise PlanError(f"{to}: {problem}; {cure}(`exop move --lose-state`)")

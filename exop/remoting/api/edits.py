@@ -83,10 +83,11 @@ class Remove(Edit, frozen=True, tag="remove"):
 class Move(Edit, frozen=True, tag="move"):
     """Place the node, or a channel with its content, on another host; *also*: others that move in the same change.
 
-    `APP.NODE` is accepted as well, as the command line names the first one; `channel:NAME` is a channel.
+    `APP.NODE` is a node, too, and `channel:NAME` a channel. With *lose_state*, the nodes start with empty states there.
     """
 
     to: str
+    lose_state: bool = False
     also: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
@@ -94,7 +95,7 @@ class Move(Edit, frozen=True, tag="move"):
         for name in (self.node, *self.also):
             place = name if name in mesh.nodes or name in mesh.channels else name.removeprefix(f"{mesh.name}.")
             channel = _channel(mesh, place)
-            mesh = mesh.move(channel or place, self.to, channel=channel is not None)
+            mesh = mesh.move(channel or place, self.to, channel=channel is not None, lose_state=self.lose_state)
         return mesh
 
 

@@ -185,12 +185,12 @@ class Hosting:
 
     @operation(patience=LONG, long=True)
     def adopt(self, application: str) -> int:
-        """Become the home of an application whose home is gone for good. Return the new revision of the whole mesh.
+        """Become the home of an application whose home is gone for good. Return the revision of the whole mesh.
 
         The last committed mesh is put into force. What ran at the former home begins anew here, without its state.
 
         Raises:
             UnknownName: no fragment of the application runs here.
-            PlanError: this platform is the home, a plan is in doubt, or another host cannot be reached.
+            PlanError: a plan is in doubt, or another host cannot be reached.
         """
         return int(self._hosts.adopt(application))

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from exop.errors import ConnectorLost, NotStorable, PlanError, StateError, counted
+from exop.errors import ConnectorLost, NotNow, NotStorable, PlanError, StateError, counted
 from exop.logs import logger
 from exop.model.items import EndOfStream
 from exop.runtime.channels.base import RETRACTED, Outlet, wait_for_disk
@@ -96,7 +96,7 @@ class Outbox(Connector):
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
         if (anew := settings["epoch"] != self.epoch) and self._disk is not None and self._disk.events:
-            raise PlanError(
+            raise NotNow(
                 f"{self.name!r} has {counted(self._disk.events, 'event')} on disk for {self.peer}, which the change "
                 f"would deliver in another way; make it when {self.peer} has received them"
             )
@@ -334,7 +334,7 @@ class Outbox(Connector):
         with self._turn:
             if self.state not in (CONNECTED, LOST):
                 why = f"whether the connector {self.key} has lost its state is known when it is connected"
-                raise PlanError(f"{why}; repeat this then, see `exop peers`", unknown=True)
+                raise NotNow(f"{why}; repeat this then, see `exop peers`", unknown=True)
             if self.state != LOST:
                 raise PlanError(f"the connector {self.key} has not lost its state: there is nothing to accept")
             # The stored events get new numbers: those that the inbox expects.

@@ -18,7 +18,7 @@ from functools import partial, wraps
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import PlanError
+from exop.errors import NotNow, PlanError
 from exop.logs import logger
 from exop.model.values.classes import renewed_packages
 from exop.runtime.channels.base import RETRACTED, Channel
@@ -145,7 +145,7 @@ class Change:
         self.successors.open()
         for one in self.old.values():
             if one.tie is not None and not one.tie.caught_up(self.timeout):
-                raise PlanError(
+                raise NotNow(
                     f"{one.node.name} is ahead of its producers since the platform has recovered, and they have not "
                     f"caught up within {self.timeout:g} s; repair the slets before it that stand still, and try again"
                 )

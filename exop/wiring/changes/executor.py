@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #: How to make a change that stops the stream for longer than the allowed pause.
 CURE: Final = (
     "allow it (apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), --pause), or replace it with "
-    "lose_state=True"
+    "lose_state=True (--lose-state)"
 )
 #: The applications that the current call is changing.
 _CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=())
@@ -391,8 +391,8 @@ def _settle(taker: Checkpointer, plan: Plan, sinks: list[Component]) -> None:
         given_up = {step.node for step in plan.steps if step.after is not None and step.after.lose_state}
         if not given_up >= {one.node.name for one in sinks}:
             raise PlanError(
-                f"{text}; repair that, or give this output up: replace {names} with lose_state=True by a slet that "
-                f"writes at once (stock:write_lines)"
+                f"{text}; repair that, or give this output up: replace {names} with lose_state=True (--lose-state) "
+                f"by a slet that writes at once (stock:write_lines)"
             ) from problem
         logger("exop.wiring").error(f"{text}; it is lost with the state", application=plan.after.name)
 

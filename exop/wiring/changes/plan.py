@@ -319,7 +319,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
         if reopens and new.pending:
             raise PlanError(
                 f"{new.name}: {new.slet.name} cannot take settings in place, so not at a point in the stream; "
-                f"configure it without when=, which opens another one beside it"
+                f"configure it without when= (--when), which opens another one beside it"
             )
         verb: Verb = "cancel" if {*map(str, new.pending)} < {*map(str, old.pending)} else "arm"
         steps.append(Step(verb, new.name, armed_text(old, new), old, new))
@@ -379,7 +379,7 @@ def _check_stop(old: Node, new: Node) -> None:
     if spec.own_driver and not spec.inputs and spec.state is not None and not (stops or new.lose_state):
         raise PlanError(
             f"{old.name}: {spec.name} pushes from threads of its own and has no quiesce(), so where its successor "
-            f"would begin is not known; define quiesce() so that it stops, or replace it with lose_state=True"
+            f"would begin is not known; define quiesce(), or replace it with lose_state=True (--lose-state)"
         )
 
 

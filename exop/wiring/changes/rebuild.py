@@ -38,7 +38,7 @@ from exop.wiring.graph import ids
 from exop.wiring.shadow.comparison import same
 
 #: The cure if the log cannot give the state.
-OTHERWISE: Final = "give the state an upgrade, or say lose_state=True"
+OTHERWISE: Final = "give the state an upgrade, or say lose_state=True (--lose-state)"
 
 
 class Hop(NamedTuple):
@@ -98,7 +98,7 @@ def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[H
     since = _since(node, deployment, log.name, paths)
     if log.start > since.offset:
         problem = f"the log {log.name!r} begins with row {log.start}, and {node.name} began at {since.offset}"
-        raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
+        raise _refused(node, problem, f"let the log keep more (keep='all') from the start, or {OTHERWISE}")
     return log, paths, since
 
 

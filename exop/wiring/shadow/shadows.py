@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from exop.errors import PlanError
+from exop.errors import NotNow, PlanError
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import HandOver
@@ -36,7 +36,7 @@ class Shadows:
     def check_free(self, application: str, trials: Trials | None = None) -> None:
         """Refuse to change an application while successors are on trial, unless these are *trials*."""
         if (running := self._trials.get(application)) is not None and running is not trials:
-            raise PlanError(
+            raise NotNow(
                 f"{running}; wait until that is over, or give it up: `exop rollback --abandon {application}` "
                 f"(platform.abandon_proof)"
             )

@@ -77,7 +77,7 @@ def test_configure_at_a_point_in_the_stream(line):
     assert "no port or setting is called 'itme'; did you mean 'item'" in wrong
     assert wrong.rstrip().endswith("itme < 0\n  ^")
     assert "--cancel goes without" in answer_of("configure", "line.tag", "label=C", "--cancel", code=2)
-    assert "do not go with suspend" in answer_of("plan", "suspend", "line.tag", "--cancel", code=2)
+    assert "Unknown option: --cancel" in answer_of("plan", "suspend", "line.tag", "--cancel", code=2)
 
 
 def test_suspend_and_resume(line):
@@ -89,7 +89,9 @@ def test_suspend_and_resume(line):
     assert "nothing to do" in answer_of("suspend", "line.tag")
     assert "  running; suspended: tag  " in answer_of("ps")
     assert re.search("line  running for .*; suspended: tag  on ", answer_of("describe", "line"))
+    assert "resume tag: line:tag" in answer_of("plan", "resume", "line.tag")
     assert "line.tag: resumed" in answer_of("resume", "line.tag")
+    assert "nothing to do" in answer_of("plan", "resume", "line.tag")
     assert facts("resume", "line.tag") == {"target": "line.tag", "done": "it is not suspended: nothing to do"}
     assert "suspended" not in answer_of("ps")
     eventually(lambda: len(lines(line)) > held + 5)
@@ -223,13 +225,13 @@ def test_bad_input(line):
         ("move", "line.tga", "edge"): "has no node or channel 'tga'; did you mean 'tag'?",
         ("move", "line.tag", "edge"): "tag is placed on 'edge', and this platform",
         ("plan", "move", "line.tag", "edge", "numbers"): "has no connection to it",
-        ("plan", "move", "line.tag"): "HOST is missing",
+        ("plan", "move", "line.tag"): "HOST requires an argument",
         ("remove", "line.tga"): "did you mean 'tag'?",
         ("remove", "line.numbers"): "numbers",
         ("suspend", "line.tga"): "did you mean 'tag'?",
-        ("plan", "suspend"): "APP.NODE is missing",
-        ("plan", "suspend", "line.tag", "now"): "takes nothing but APP.NODE",
-        ("plan", "suspend", "line.tag", "--lose-state"): "does not go with suspend",
+        ("plan", "suspend"): "NODE requires an argument",
+        ("plan", "suspend", "line.tag", "now"): "too many arguments: now; see `exop suspend --help`",
+        ("plan", "suspend", "line.tag", "--lose-state"): "Unknown option: --lose-state",
         ("plan", "replcae", "line.tag"): "is no folder, no file",
     }
     for arguments, cure in said.items():

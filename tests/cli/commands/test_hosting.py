@@ -13,7 +13,7 @@ from exop.cli import main
 from exop.cli.commands.hosting import _placed, peers_text
 from exop.errors import PeerUnreachable
 from exop.remoting.api.remote_platform import RemotePlan, RemotePlatform
-from tests.cli.shell import answer_of, facts
+from tests.cli.shell import answer_of, exop, facts
 from tests.rig import PATIENCE
 
 CONNECTOR = {
@@ -140,8 +140,7 @@ def test_the_home_is_adopted_from_a_host(near: Platform, capsys):
     assert main(["adopt", "spread"]) == 0
     assert "near is its home now, revision 2" in capsys.readouterr().out
     assert "pass" in near.deployment("spread").components
-    assert main(["adopt", "spread"]) == 2
-    assert "is the home of spread" in capsys.readouterr().err
+    assert "near is its home now, revision 2" in answer_of("adopt", "spread"), "as it is already"
 
 
 def test_an_adopted_application_shows_what_still_runs_at_the_old_home(near: Platform, monkeypatch: pytest.MonkeyPatch):
@@ -182,7 +181,11 @@ def two_parts(near: Platform) -> Platform:
 
 @pytest.mark.usefixtures("two_parts")
 def test_a_host_is_drained(near: Platform) -> None:
-    """Everything that runs there moves to the home, in one change per application."""
+    """Everything that runs there moves to the home, in one change per application; what is there already stays."""
+    assert answer_of("move", "one.passed", "far", "one.channel:numbers") == "one: revision 1: nothing to do\n"
+    assert "with an empty state" in answer_of("plan", "move", "two.numbers", "near", "--lose-state", "--on", "near")
+    planned = answer_of("plan", "drain", "far", "--to", "near", "--timeout", "9", "--on", "near")
+    assert planned.endswith("two: channel:numbers, numbers, passed would move to near\n")
     found = facts("drain", "far", "--on", "near")
     assert [(one["application"], one["moved"]) for one in found] == [
         ("one", ["channel:numbers", "passed"]),
@@ -190,6 +193,7 @@ def test_a_host_is_drained(near: Platform) -> None:
     ]
     assert not any(near.mesh(name).spans("near") for name in ("one", "two"))
     assert facts("drain", "far", "--on", "near") == []
+    assert answer_of("move", "one.passed", "near") == "one: revision 2: nothing to do\n"
 
 
 @pytest.mark.parametrize(("producers", "moved"), [("bc", ["here", "m"]), ("aa", ["from0", "from1", "here"])])
@@ -219,6 +223,32 @@ def test_a_drain_names_what_is_left_on_the_host(near: Platform, monkeypatch, cap
     said = capsys.readouterr()
     assert [one["moved"] for one in json.loads(said.out)] == [["passed"], ["numbers", "passed"]]
     assert "one: channel:numbers is still on far; drain it again" in said.err
+
+
+@pytest.mark.usefixtures("two_parts")
+def test_a_drain_that_another_change_overtakes_is_planned_again(near: Platform, monkeypatch) -> None:
+    """As any other command: the change that came first stays, and the nodes move."""
+    carry_out, others = RemotePlan.carry_out, ["one"]
+
+    def overtaken(plan: RemotePlan, **bounds: Any) -> Any:
+        while others:
+            near.apply(near.mesh(others.pop()).suspend("passed"))
+        return carry_out(plan, **bounds)
+
+    monkeypatch.setattr(RemotePlan, "carry_out", overtaken)
+    done = exop("drain", "far", "--on", "near")
+    assert (done.returncode, done.stderr) == (0, "exop: one was changed meanwhile: the change is planned again\n")
+    assert (near.mesh("one").spans("near"), near.mesh("one").node("passed").suspended) == (False, True)
+
+
+@pytest.mark.usefixtures("two_parts")
+@pytest.mark.parametrize("command", ["suspend one.passed", "plan suspend one.passed", "memento export one.passed"])
+def test_a_host_that_is_away_is_no_mistake(near: Platform, monkeypatch, command: str) -> None:
+    """The request is right, and cannot be carried out now: exit code 1."""
+    link = near.remoting.peers["far"]
+    monkeypatch.setattr(type(link), "connected", property(lambda link: False))
+    monkeypatch.setattr(type(link), "wait_until", lambda link, **given: False)
+    assert "far" in answer_of(*command.split(), "--on", "near", code=1)
 
 
 @pytest.mark.usefixtures("two_parts")

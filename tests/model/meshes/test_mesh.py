@@ -218,8 +218,6 @@ WRONG = [
     ),
     (lambda m: m.move("middle", to="b/c"), MeshError, "'b/c' is no name for a host"),
     (lambda m: m.move("a", to=5), MeshError, "5 is no name for a host; use letters, digits, '-', '_' and '.'"),
-    (lambda m: m.move("middle", to=None), MeshError, "line: middle is placed at home already"),
-    (lambda m: m.move("a", to="b").move("a", to="b"), MeshError, "line: a is placed on 'b' already"),
     (lambda m: m.move("midle", to="x"), UnknownName, "has no node or channel 'midle'"),
     (lambda m: m.move("middle", to="x", channel=True), UnknownName, "has no channel 'middle'"),
     (lambda m: Mesh("a b"), MeshError, "'a b' is no name for an application; use letters, digits, '-', '_' and '.'"),

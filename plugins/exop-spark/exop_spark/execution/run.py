@@ -135,7 +135,8 @@ class Run(PullEngine):
                 self._scratch = None  # it cannot be removed either
                 where = self.directory or self.plan.checkpoints
                 why = error.args[0][0][-1] if isinstance(error, shutil.Error) else error  # of a copy, for each file
-                cure = "correct the setting checkpoints, or restore the folder, or begin anew with lose_state=True"
+                cure = "correct the setting checkpoints, or restore the folder, or begin anew with lose_state=True "
+                cure += "(--lose-state)"
                 if any(sign in str(why) for sign in _NO_ROOM):
                     cure = "make room or make it writable, and try again"
                 problem = f"{self.plan.name}: the checkpoint {where} cannot be used: {why}; {cure}"
@@ -367,7 +368,7 @@ class Run(PullEngine):
             found = type(found)(**{**found.facts, "detail": f"{found.detail.rstrip('.')}. {hint}"})
         elif isinstance(found, QueryError) and self._resumes and _UNREADABLE.match(found.condition):
             # For what a query does wrong, Spark names another condition.
-            cure = "if it is damaged, restore the folder, or begin anew with lose_state=True"
+            cure = "if it is damaged, restore the folder, or begin anew with lose_state=True (--lose-state)"
             hint = f"Spark has computed nothing since it continued with the checkpoint {self.directory}; {cure}"
             found = type(found)(**{**found.facts, "detail": f"{found.detail.rstrip('.')}. {hint}"})
         if found is not error:

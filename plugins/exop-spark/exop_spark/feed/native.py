@@ -150,7 +150,7 @@ class NativeFeed(Feed):
                     raise SparkError(
                         f"port {self.port!r}: Spark's checkpoint is older than the state of the platform: it ends at "
                         f"{start['at']}, and the results up to {dict(sent)} are sent; restore both from one copy, or "
-                        f"begin anew with lose_state=True"
+                        f"begin anew with lose_state=True (--lose-state)"
                     )
                 self._next = self._sent = start
             self._trigger.wait(self, timeout)

@@ -144,7 +144,7 @@ class SparkSlet(PullSlet):
         if self.tie.native:
             raise SparkError(
                 f"{self._name}: Spark reads {_listed(self.tie.native)} by itself, from a channel of this host; replace "
-                f"it by a query with native=False first, with lose_state=True, and move that one"
+                f"it by a query with native=False first, with lose_state=True (--lose-state), and move that one"
             )
         return super().pack()
 
@@ -162,7 +162,7 @@ class SparkSlet(PullSlet):
         if before.keys() != self.tie.native.keys():
             raise SparkError(
                 f"{self._name}: Spark reads {_listed(self.tie.native)} by itself, its predecessor {_listed(before)}: "
-                f"the offsets in its state are others; replace it with lose_state=True"
+                f"the offsets in its state are others; replace it with lose_state=True (--lose-state)"
             )
         super().inherit(predecessor)
 
@@ -282,7 +282,7 @@ def tried(predecessor: Any, successor: SparkSlet) -> str:
     if lost := predecessor.tie.native.keys() - successor.ports.keys():
         raise SparkError(
             f"Spark reads {_listed(sorted(lost))} of {predecessor._name} by itself, and the new query has "
-            f"no such input: the offsets in the state are others; replace it with lose_state=True"
+            f"no such input: the offsets in the state are others; replace it with lose_state=True (--lose-state)"
         )
     return dry_run(predecessor, successor) if successor.dry_run else "not tried on a copy, since dry_run is off"
 

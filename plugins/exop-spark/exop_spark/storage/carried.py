@@ -92,7 +92,7 @@ def check_committed(source: Folder, batch: int) -> None:
     if batch >= 0 and not (source / COMMITS / str(batch)).exists():
         raise SparkError(
             f"the results of micro-batch {batch} are sent, and Spark has not committed it; open the application again, "
-            f"which computes it once more if it is durable, or begin without this state (lose_state=True)"
+            f"which computes it once more if it is durable, or begin without this state (lose_state=True, --lose-state)"
         )
 
 

@@ -40,7 +40,7 @@ def set_up(session: SparkSession, slet: str, key_groups: int, checkpoint: Folder
     if key_groups not in (0, groups):
         raise SparkError(
             f"{slet}: its state is in {groups} key groups, which were fixed when it first started, and key_groups is "
-            f"{key_groups}; set key_groups={groups}, or replace it with lose_state=True"
+            f"{key_groups}; set key_groups={groups}, or replace it with lose_state=True (--lose-state)"
         )
     large = "RocksDB" in kept[_PROVIDER] if _PROVIDER in kept else groups > 1
     for name, value in {_GROUPS: str(groups), **(_ROCKSDB if large else {})}.items():
