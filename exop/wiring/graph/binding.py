@@ -103,10 +103,9 @@ class Compiler:
                 self._pulled(name, edge)
         log = self.deployment.update_log
         if component.node.pending:
-            updates = log.pending[component] = log.pending.get(component) or PendingUpdates(component, log)
-            component.trigger = updates.trigger
-        elif component.trigger is not None:
-            component.trigger = None
+            component.updates = log.pending[component] = component.updates or PendingUpdates(component, log)
+        elif component.updates is not None:
+            component.updates = None
             log.pending.pop(component, None)
         to: Mapping[str, Entry] = {edge.port.name: self._output_entry(name, edge) for name, edge in vertex.outputs}
         for tap in component.taps:
