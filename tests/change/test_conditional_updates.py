@@ -378,7 +378,12 @@ def test_a_replacement_tells_what_is_pending_and_suspended_then(platform):
     with tapped(platform, scale) as _:
         mesh = platform.mesh("app").replace("b", scale_too).configure("b", by=2, when="x >= 50").suspend("b")
         (step,) = platform.plan(mesh).steps
-    assert step.text.endswith("scale_too, suspended, pending: by=2 when x >= 50")
+        assert step.text.endswith("scale_too, suspended, pending: by=2 when x >= 50")
+        platform.apply(platform.mesh("app").configure("b", by=2, when="x >= 50").configure("b", by=3, when="x >= 60"))
+        node = (mesh := platform.mesh("app").replace("b", scale_too)).node("b")
+        assert platform.plan(mesh).steps[0].text.endswith("scale_too")
+        (step,) = platform.plan(mesh.edited({"b": replace(node, pending=node.pending[::-1])})).steps
+    assert step.text.endswith("scale_too, pending in another order")
 
 
 def test_a_condition_that_raises(platform):
