@@ -89,11 +89,8 @@ class Platform(Management[Plan]):
         self._applications = Applications(self.name, self.catalog, self.wiring)
         parts = (self.name, self._applications, self.catalog, self._start_again)
         here = Fragments(*parts, links=lambda: (self._remoting or self.remoting).peers, read=self._read_mesh)
-        self._hosts: Federation = Federation(
-            here,
-            archives=lambda bundle: self.bundles.archives(bundle),  # noqa: PLW0108 (there are no bundles so far)
-            digest=lambda bundle: self.bundles.digest(bundle),  # noqa: PLW0108
-        )
+        # A function: there are no bundles so far.
+        self._hosts: Federation = Federation(here, lambda bundle: self.bundles.code(bundle))  # noqa: PLW0108
         self._control = control if control is not None else state is not None
         self._server: ControlServer | None = None
         self._listen, self._announce, self._peers = listen, announce, dict(peers or {})

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -84,9 +85,14 @@ class Bundles:
             UnknownName: no bundle of this name is installed.
             RequirementMissing: requirements are missing; the error names all of them.
             BundleBroken: the code of the bundle could not be loaded; the error names the file and the line.
+            BundleError: the bundle is started already, with other imports.
         """
         with self._recorded("start", name):
             one = self._find(name)
+            if one.code is not None and (others := {*imports_from} - {*one.wires}):
+                problem = f"is started already, with imports from {', '.join(one.wires)}, not {', '.join(others)}"
+                cure = f"stop it, after its users: `exop bundle stop {one.key}`; or give this one another version"
+                raise BundleError(bundle=one.key, problem=problem, cure=cure)
             try:
                 self._start(one, imports_from)
             except BundleError as problem:
@@ -225,21 +231,18 @@ class Bundles:
         """Run the application of a folder that is being edited (`exop dev`); *build* returns its mesh."""
         return Development(self._context, Path(folder), build, self._wired)
 
-    def archives(self, name: str, /) -> dict[str, tuple[bytes, Sequence[str]]]:
-        """Return the archives of a bundle, `name@version`, and before it those from which its code imports, by name.
+    def code(self, name: str, /) -> dict[str, Facts]:
+        """Return the `digest` and `imports_from` of a bundle and, before it, of those from which it imports.
 
-        Each is with the names of those from which its own code imports. A bundle that is not installed has none.
+        Also a function that returns its `archive`. A bundle that is not installed has none of this.
         """
-        found: dict[str, tuple[bytes, Sequence[str]]] = {}
+        found: dict[str, Facts] = {}
         if (one := self._known.get(name)) is not None:
             for wired in one.wires:
-                found |= self.archives(wired)
-            found[name] = archive_of(one.folder), tuple(one.wires)
+                found |= self.code(wired)
+            archive = partial(archive_of, one.folder)
+            found[name] = {"digest": one.archive.digest, "imports_from": [*one.wires], "archive": archive}
         return found
-
-    def digest(self, name: str, /) -> str | None:
-        """Return the digest of the files of an installed bundle, `name@version`."""
-        return one.archive.digest if (one := self._known.get(name)) is not None else None
 
     def list(self) -> Sequence[Facts]:
         """List the installed bundles with their states, contents, missing requirements and users."""

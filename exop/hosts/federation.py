@@ -33,7 +33,7 @@ from exop.hosts.home import Home, Spanning, adoption, no_status
 from exop.hosts.protocol import messages
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.participant import Participant
-from exop.hosts.supply import LEAVING, Archives
+from exop.hosts.supply import LEAVING, Code
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.durable.durability import last_checkpoint
 from exop.runtime.durable.failpoints import failpoint
@@ -60,11 +60,11 @@ class Federation:
         here: The fragments on this platform.
     """
 
-    def __init__(self, here: Fragments, archives: Archives, digest: Callable[[str], str | None]) -> None:
+    def __init__(self, here: Fragments, code: Code) -> None:
         self.name, self.here = here.name, here
         self.exchange = Exchange(here.name, self)
         self._local, self._links = here.running, here.links
-        self._home = Home(here, self.exchange, archives, digest)
+        self._home = Home(here, self.exchange, code)
         self.homes, self.accept_loss, self._news = self._home.homes, self._home.accept_loss, self._home.news
         self._sent: dict[str, tuple[messages.Report, float]] = {}
         self._sent_removal: dict[str, float] = {}

@@ -97,7 +97,7 @@ class FragmentChange(Participant):
         checkpoint, target = None, change.target
         if self._taker is not None and not _is_empty(target):
             self._here.running.checkpoints.tell(change.deployment)
-            self._checkpoint = self._taker.prepare(target, change.in_flight())
+            self._checkpoint = self._taker.prepare(target, (change.in_flight(), change.continued, change.coming))
             checkpoint = store.checkpoints.changes(self._checkpoint.snapshot, anew=self._began)
         stored = target if checkpoint is not None else change.stored
         self.restart = Restart(self._known(target.revision).stored(), stored.to_toml(), self._began, checkpoint)

@@ -17,7 +17,7 @@ from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Fragment, Refuse, Report
-from exop.hosts.supply import Archives, Supply, notes_of
+from exop.hosts.supply import Code, Supply, notes_of
 from exop.hosts.updates import UpdatedMesh, learnt, planned
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
@@ -107,16 +107,14 @@ class Home:
         supply: Sends bundles to other hosts.
     """
 
-    def __init__(
-        self, here: Fragments, exchange: Exchange, archives: Archives, digest: Callable[[str], str | None]
-    ) -> None:
+    def __init__(self, here: Fragments, exchange: Exchange, code: Code) -> None:
         self.name = here.name
         self.homes: dict[str, Spanning] = {}
         self.news = threading.Condition()
         self.pending: dict[str, tuple[Spanning, Spanning]] = {}
         self._applications, self._catalog, self._links = here.running, here.catalog, here.links
         self._exchange = exchange
-        self.supply = Supply(here.name, here.links, archives, digest)
+        self.supply = Supply(here.name, here.links, code)
 
     def spanning(self, application: str) -> Spanning | None:
         """Return an application of which this is the home, and which runs on hosts.

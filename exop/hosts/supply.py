@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from exop.errors import ExopError, NotNow, PeerUnreachable, PlanError, UnknownName
 from exop.logs import logger
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: For each host, the bundles (`name@version`) that it lacks, each with the slets that need it.
 Lacking: TypeAlias = dict[str, dict[str, list[str]]]
-#: Returns the archives of a bundle and, before it, those from which it imports, with the names of these; or none.
-Archives: TypeAlias = Callable[[str], Mapping[str, tuple[bytes, Sequence[str]]]]
+#: Returns the facts of a bundle and, before it, those from which it imports: `digest`, `imports_from`, `archive`.
+Code: TypeAlias = Callable[[str], Mapping[str, Mapping[str, Any]]]
 #: Seconds to wait until the slets of a bundle that goes are closed.
 LEAVING: Final = 5.0
 
@@ -30,8 +30,7 @@ class Supply:
 
     name: str
     links: Links
-    archives: Archives
-    digest: Callable[[str], str | None]
+    code: Code
 
     def lacking(self, before: Mapping[str, Mesh], after: Mapping[str, Mesh]) -> Lacking:
         """Return what the hosts lack for their new fragments; asks only those that get slets that they did not have.
@@ -43,7 +42,7 @@ class Supply:
         for host, part in after.items():
             fresh = identities(part) - (identities(before[host]) if host in before else set())
             for identity in sorted(self._unknown(host, fresh)) if host != self.name and fresh else ():
-                if "@" not in (plugin := identity.rpartition(":")[0]) or not self.archives(plugin):
+                if "@" not in (plugin := identity.rpartition(":")[0]) or not self.code(plugin):
                     raise PlanError(f"{part.name}: on {host}, {Absent(identity, '').refusal}")
                 found.setdefault(host, {}).setdefault(plugin, []).append(identity)
         return found
@@ -94,11 +93,11 @@ class Supply:
         try:
             peer = self.links()[host].platform()
             before = {one["bundle"]: one["state"] for one in peer.list_bundles()}
-            for name, (archive, wires) in self.archives(bundle).items():
+            for name, one in self.code(bundle).items():
                 if before.get(name) != "started":
                     sent.append((host, name, "stop" if name in before else "uninstall"))
-                peer.install_bundle(archive, name)
-                peer.start_bundle(name, tuple(wires))  # as here: items have the classes of these versions
+                peer.install_bundle(one["archive"](), name)
+                peer.start_bundle(name, tuple(one["imports_from"]))  # as here: items have the classes of these versions
         except ExopError as problem:
             away = isinstance(problem, PeerUnreachable)
             cure = f"install and start it there, `exop bundle install FILE`, `exop bundle start {bundle}`"
@@ -107,7 +106,7 @@ class Supply:
             raise (NotNow if away else PlanError)(f"{fact}: {problem}; {cure}") from problem
 
     def _unknown(self, host: str, slets: set[str]) -> set[str]:
-        """Return the slets that a host does not know, or knows from other files of the same version of a bundle.
+        """Return the slets that a host does not know, or of whose bundle it has other files or imports at this version.
 
         None if it cannot be asked, and so cannot prepare the change.
         """
@@ -116,8 +115,13 @@ class Supply:
             rows = self.links()[host].call("list_bundles") if any("@" in slet for slet in slets) else ()
         except PeerUnreachable:
             return set()
-        others = {one["bundle"] for one in rows if one.get("digest") not in (None, self.digest(one["bundle"]))}
-        return {slet for slet in slets if slet not in there or slet.rpartition(":")[0] in others}
+        known = {one["bundle"]: (one["digest"], {*one["imports_from"]}) for one in rows if "digest" in one}
+
+        def differs(bundle: str) -> bool:
+            here = {name: (one["digest"], {*one["imports_from"]}) for name, one in self.code(bundle).items()}
+            return any(known.get(name, one) != one for name, one in here.items())
+
+        return {slet for slet in slets if slet not in there or differs(slet.rpartition(":")[0])}
 
 
 def identities(part: Mesh) -> set[str]:

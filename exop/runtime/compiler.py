@@ -28,7 +28,7 @@ def compile_entry(component: Component, port: PortSpec) -> Entry:
     if component.held or component.unfilled:
         return _waiting_entry(component, port)
     compiled = partial(_open_entry, component, port)
-    return compiled() if component.trigger is None else component.trigger(port.name, port.type, compiled)
+    return compiled() if (updates := component.updates) is None else updates.trigger(port.name, port.type, compiled)
 
 
 def _open_entry(component: Component, port: PortSpec) -> Entry:

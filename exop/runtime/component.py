@@ -7,7 +7,7 @@ import itertools
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from exop.errors import ComponentFailed
@@ -28,6 +28,9 @@ from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.slet_code import atomic, bind_function, bind_method, families
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
 from exop.runtime.supervision.failure_state import UNDECODED, KeptItem, Trouble
+
+if TYPE_CHECKING:
+    from exop.runtime.conditional_updates import PendingUpdates
 
 #: Every component of this process, by `id`, so that log records can name the slet that makes them.
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
@@ -54,8 +57,7 @@ class Component(Lifecycle):
         over: The slet has sent the end of its stream, perhaps before the checkpoint from which it was restored.
         is_merged: The control items of its last output are merged with those of others.
         taps: Listen to the component's items, each around the one before; consulted when entries are compiled.
-        trigger: Compiles an entry and inserts a trigger of the pending conditional updates before it. Called with the
-            name and the type of the port, and a function that compiles the entry. `None` if no update is pending.
+        updates: The pending conditional updates, whose triggers come before entries; `None` if no update is pending.
     """
 
     # CPython shares the keys of instance dictionaries only up to 30 attributes.
@@ -64,7 +66,7 @@ class Component(Lifecycle):
     runner: Driver | None = None
     pusher: Driver | None = None
     taps: tuple[Tap, ...] = ()
-    trigger: Callable[[str, PortType, Callable[[], Entry]], Entry] | None = None
+    updates: PendingUpdates | None = None
     left = over = is_merged = False
     pullers: Sequence[Driver] = ()
     waiting: Sequence[Driver] = ()

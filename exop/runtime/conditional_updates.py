@@ -123,6 +123,15 @@ class UpdateLog:
             edits[section] = {name: still_pending(old[name], now[name], new[name]) for name in names}
         return after.edited(**edits)
 
+    def as_in(self, updates: PendingUpdates, since: int) -> deque[AppliedUpdate]:
+        """Return the applied updates, those since a revision with the outcome in a follower that has *updates*."""
+        found = deque(self.applied, maxlen=KEPT)
+        for at, one in enumerate(self.applied):
+            for other in updates.applied if one.revision > since else ():
+                if (one.name, one.update) == (other.name, other.update):
+                    found[at] = replace(other, revision=one.revision)
+        return found
+
     def report(self, event: str, **facts: Any) -> None:
         """Add an event to the news."""
         self.news.append((event, {"application": self.deployment.name, **facts}))
@@ -224,6 +233,7 @@ class PendingUpdates:
 
     Attributes:
         section: The section of the mesh to which the node or channel belongs.
+        applied: Those that have taken effect here, or were dropped.
         problem: The last exception of a condition; an item for which a condition raises does not fulfil it.
         errors: The number of these exceptions.
     """
@@ -231,6 +241,7 @@ class PendingUpdates:
     def __init__(self, owner: Component | Channel, log: UpdateLog) -> None:
         self.section: Literal["nodes", "channels"] = "channels" if isinstance(owner, Channel) else "nodes"
         self._owner, self._log = owner, log
+        self.applied: list[AppliedUpdate] = []
         self.problem: str | None = None
         self.errors = 0
         self._triggers: dict[str, Trigger] = {}
@@ -310,8 +321,10 @@ class PendingUpdates:
             owner.asked = after
         else:
             owner.node = after
+        one = AppliedUpdate(self.section, before.name, update, dropped)
+        self.applied.append(one)
         if self.in_mesh:
-            self._log.record(AppliedUpdate(self.section, before.name, update, dropped))
+            self._log.record(one)
         self.problem, self.errors = None, 0
         self._arm()
         for trigger in self._triggers.values():

@@ -53,7 +53,7 @@ class Deployment:
         inserted: The queues that the wiring has inserted between drivers, by id; `reasons` has the reason for each.
         entries: The compiled entry at each endpoint.
         merges: Merges the control items of several producers of a channel.
-        joined: The channel to which each port is connected, by `node.port`.
+        joined: The channel to which each port, by `node.port`, and each group of ports is connected.
         lineage: The positions of all logs when each node began, if its input has come in the same way since then, so
             that it can be replayed; else what was before. Part of checkpoints, so plain values.
         windows: The window channels whose punctuations arrive through each channel.
@@ -79,7 +79,7 @@ class Deployment:
         self.inserted: dict[str, Buffered] = {}
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
-        self.joined: dict[str, str] = {}
+        self.joined: dict[str | tuple[str, ...], str] = {}
         self.lineage: dict[str, Mapping[str, tuple[int, int]] | str] = {}
         self.windows: dict[str, set[str]] = {}
         self.workers: dict[str, Worker] = {}

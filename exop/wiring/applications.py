@@ -32,7 +32,6 @@ from exop.wiring.changes.plan import Plan, Step, make_plan, remarks_on
 from exop.wiring.changes.rebuild import check_rebuilds
 from exop.wiring.changes.successors import discard
 from exop.wiring.controller import WiringController
-from exop.wiring.graph.binding import ends_for_peers
 
 if TYPE_CHECKING:
     from exop.runtime.durable.checkpointer import Checkpointer
@@ -400,9 +399,8 @@ class Applications:
             restore_states(deployment, snapshot)
         self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
         deployment.trace(mesh, difference(None, mesh))
-        if snapshot is not None:
-            restore_contents(deployment, snapshot)
-            deployment.inlets.post([*ends_for_peers(deployment, self._wiring.current(deployment).graph)])
+        if snapshot is not None and (cut := restore_contents(deployment, snapshot)):
+            self._wiring.bind(deployment, self._wiring.whole_region(deployment), *cut)(None)
 
     def _destroy_channels(self, deployment: Deployment) -> None:
         for channel in (*deployment.channels.values(), *deployment.inserted.values()):

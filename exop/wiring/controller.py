@@ -128,7 +128,7 @@ class WiringController:
         No item moves before the returned function is called, with the parked drivers; until then, binding the former
         connections undoes everything.
         """
-        catch_up = CatchUp.needed(deployment, region, continued, coming)
+        catch_up = CatchUp.needed(deployment, region, continued, coming) if deployment in self._bound else CatchUp()
         filled = {*catch_up.entries, *catch_up.merges, *(queue for _, queue, _ in catch_up.moved)}
         region = region.chosen(deployment, filled)
         self._replace_queues(deployment, region, Compiler(deployment, region, self.sharing).compile())
@@ -147,10 +147,10 @@ class WiringController:
             deployment.inlets.assign(region.after.depth, leaving, drivers)
             for worker in leaving:
                 worker.serve(())
-            for name, edge in region.before.graph.edges(region.channels):
-                if deployment.joined.get(edge.name) == name:
-                    del deployment.joined[edge.name]
-            deployment.joined |= {edge.name: name for name, edge in region.graph.edges(region.graph.channels)}
+            for end, name in region.before.graph.joined(region.channels).items():
+                if deployment.joined.get(end) == name:
+                    del deployment.joined[end]
+            deployment.joined |= region.graph.joined(region.graph.channels)
             catch_up.deliver(deployment)
             for queue in map(region.graph.channels.get, region.graph.consumers):
                 if isinstance(queue, Buffered) and queue.left:  # its consumer has ended, and a peer sends the end again

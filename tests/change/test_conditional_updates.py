@@ -331,12 +331,12 @@ def test_nothing_of_it_is_left(platform):
     platform.apply(chain("app", endless, scale, writing(seen)).build())
     component = platform.deployment("app").components["b"]
     fused = platform.deployment("app").entries["b.x"].link
-    assert component.trigger is None
+    assert component.updates is None
     assert fused is not None
     changed(platform, "app", lambda mesh: mesh.configure("b", by=2, when="x > 1"))
-    assert component.trigger is not None or not pending(platform, "b")
+    assert component.updates is not None or not pending(platform, "b")
     ways = platform.deployment("app")
-    eventually(lambda: component.trigger is None and ways.entries["b.x"].link, "the compilation without a trigger")
+    eventually(lambda: component.updates is None and ways.entries["b.x"].link, "the compilation without a trigger")
     end(platform, "app")
 
 
@@ -356,7 +356,7 @@ def test_a_channel_goes_while_an_update_is_pending_there(platform):
     deployment = platform.deployment("app")
     assert "pieces" not in deployment.channels
     changed(platform, "app", lambda mesh: mesh.configure("b", by=2, when="x > 1"))
-    eventually(lambda: deployment.components["b"].trigger is None, "the compilation without a trigger")
+    eventually(lambda: deployment.components["b"].updates is None, "the compilation without a trigger")
     assert not deployment.update_log.pending
     end(platform, "app")
 
@@ -378,7 +378,12 @@ def test_a_replacement_tells_what_is_pending_and_suspended_then(platform):
     with tapped(platform, scale) as _:
         mesh = platform.mesh("app").replace("b", scale_too).configure("b", by=2, when="x >= 50").suspend("b")
         (step,) = platform.plan(mesh).steps
-    assert step.text.endswith("scale_too, suspended, pending: by=2 when x >= 50")
+        assert step.text.endswith("scale_too, suspended, pending: by=2 when x >= 50")
+        platform.apply(platform.mesh("app").configure("b", by=2, when="x >= 50").configure("b", by=3, when="x >= 60"))
+        node = (mesh := platform.mesh("app").replace("b", scale_too)).node("b")
+        assert platform.plan(mesh).steps[0].text.endswith("scale_too")
+        (step,) = platform.plan(mesh.edited({"b": replace(node, pending=node.pending[::-1])})).steps
+    assert step.text.endswith("scale_too, pending in another order")
 
 
 def test_a_condition_that_raises(platform):

@@ -89,8 +89,9 @@ def test_what_an_undone_change_leaves_on_a_host_is_told(away: bool):
     peer.stop_bundle.side_effect = BundleInUse(bundle="c@1.0.0", event="stopped", users=["other.node"])
     peer.start_bundle.side_effect = [{}, lost if away else {}]
     links = {"h": Mock(platform=Mock(return_value=peer))}
-    archives = {"c@1.0.0": (b"", ()), "b@2.0.0": (b"", ("c@1.0.0",))}
-    supply = Supply("a", lambda: links, lambda name: archives, lambda name: None)  # type: ignore[arg-type,return-value]
+    wires: dict[str, tuple[str, ...]] = {"c@1.0.0": (), "b@2.0.0": ("c@1.0.0",)}
+    code = {name: {"imports_from": found, "archive": bytes} for name, found in wires.items()}
+    supply = Supply("a", lambda: links, lambda name: code)  # type: ignore[arg-type,return-value]
     with (
         pytest.raises(PlanError, match="does not take .*(reset).*repeat this when" if away else "undone") as told,
         supply.sent("app", {"h": {"b@2.0.0": ["b@2.0.0:slet"]}}),
@@ -102,22 +103,34 @@ def test_what_an_undone_change_leaves_on_a_host_is_told(away: bool):
     assert second.endswith("`exop bundle stop c@1.0.0 --on h`")
 
 
-def test_a_bundle_of_other_files_does_not_count():
-    """A host that has started other files of the same version lacks the bundle; one that tells no digest has it."""
+def test_a_bundle_of_other_files_or_imports_does_not_count():
+    """A host that has started other files of the same version, or of what they import, lacks it; or tells no digest."""
 
     class Link:
         """A host that has the slet."""
 
-        def __init__(self, row: dict[str, str]) -> None:
-            self.row = row
+        def __init__(self, *rows: dict[str, Any]) -> None:
+            self.rows = rows
 
         def call(self, operation: str) -> Any:
             """Answer."""
-            return [{"bundle": "b@1.0.0", **self.row}] if operation == "list_bundles" else [{"slet": "b@1.0.0:s"}]
+            return self.rows if operation == "list_bundles" else [{"slet": "b@1.0.0:s"}]
 
-    for row, unknown in (({}, set()), ({"digest": "1"}, set()), ({"digest": "2"}, {"b@1.0.0:s"})):
-        supply = Supply("a", lambda row=row: {"h": Link(row)}, lambda name: {}, lambda name: "1")  # type: ignore[misc]
+    wires = {"d@1.0.0": [], "c@1.0.0": ["d@1.0.0"], "b@1.0.0": ["c@1.0.0"]}
+    here = {name: {"digest": "1", "imports_from": found} for name, found in wires.items()}
+    same = [{"bundle": name, **facts} for name, facts in here.items()]
+    for number, change, unknown in (
+        (2, {}, set()),
+        (2, {"digest": "2"}, {"b@1.0.0:s"}),
+        (2, {"imports_from": ["c@2.0.0"]}, {"b@1.0.0:s"}),
+        (1, {"imports_from": ["d@2.0.0"]}, {"b@1.0.0:s"}),
+        (0, {"digest": "2"}, {"b@1.0.0:s"}),
+    ):
+        rows = [row | change if place == number else row for place, row in enumerate(same)]
+        supply = Supply("a", lambda rows=rows: {"h": Link(*rows)}, lambda name: here)  # type: ignore[misc]
         assert supply._unknown("h", {"b@1.0.0:s"}) == unknown
+    supply = Supply("a", lambda: {"h": Link({"bundle": "b@1.0.0"})}, lambda name: here)  # type: ignore[dict-item]
+    assert supply._unknown("h", {"b@1.0.0:s"}) == set()
 
 
 def test_code_in_no_bundle_is_refused_in_the_plan():

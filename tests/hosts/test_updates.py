@@ -60,6 +60,18 @@ class Refuses(Slet, name="refuses"):
         return x * self.by
 
 
+class Takes(Slet, name="takes"):
+    """Multiplies, and takes all settings."""
+
+    by: int = 1
+    of: int = 0
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Multiply."""
+        return x * self.by
+
+
 class Patient(Tap):
     """One whose source comes to its safe point while it waits, so that checkpoints are taken."""
 
@@ -140,6 +152,30 @@ def test_what_moves_keeps_what_has_taken_effect(tap: Tap, told: bool, monkeypatc
             there.move(to, "b")
             let(there, tap, len(there.seen) + 20)
             assert there.component(to, "b").state.total == sum(there.seen)
+
+
+@pytest.mark.parametrize(("old", "new"), [(Refuses, Takes), (Takes, Refuses)])
+@pytest.mark.parametrize("told", [True, False], ids=["known", "not known"])
+def test_the_home_knows_the_settings_of_a_predecessor_that_is_back(
+    tap: Tap, old: Any, new: Any, told: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """It has refused settings that its successor has taken, or the other way round."""
+    if not told:
+        monkeypatch.setattr(Fragments, "updates", lambda *_: ())
+    with hosts("h1", "h2", slets=(Refuses, Takes, source := tap.source())) as there:
+        line = there.line(source, old).move("b", to="h2")
+        mesh = there.home.apply(line.configure("b", when="x == 50", by=-1, of=9))
+        there.home.plan(mesh.replace("b", new)).apply(keep=60.0)
+        tap.let(60)
+        eventually(lambda: len(there.seen) == 60)
+        if told:
+            known(there)
+        there.home.rollback(APP, "b")
+        monkeypatch.undo()
+        assert known(there).node("b").settings == there.component("h2", "b").node.settings
+        tap.let(10)
+        eventually(lambda: len(there.seen) == 70)
+        assert there.seen[-1] == (70 if old is Refuses else -70)
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["known", "not known"])

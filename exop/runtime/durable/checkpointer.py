@@ -33,7 +33,7 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.durable.snapshot import CAPTURING, Snapshot, Work, capture, engine_positions
+from exop.runtime.durable.snapshot import CAPTURING, Cut, Snapshot, capture, engine_positions
 from exop.runtime.durable.store import Checkpoints
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
@@ -130,14 +130,14 @@ class Checkpointer:
         """Take the first checkpoint, before any item moves."""
         self._carry_out(self._prepared, PATIENCE, COMMITTING)
 
-    def prepare(self, mesh: Mesh | None = None, work: Work | None = None) -> Unwritten:
+    def prepare(self, mesh: Mesh | None = None, cut: Cut | None = None) -> Unwritten:
         """Capture the application during a change, which has parked all drivers; by default as it is before the change.
 
-        *mesh* and *work* are the mesh and the in-flight items after the change, as `capture` stores them.
+        *mesh* is the one after the change; for the *cut* see `capture`.
         """
         with self._noted():
             self._check_drivers(self._deployment.drivers())
-            return self._taken(partial(self._prepared, mesh=mesh, work=work))
+            return self._taken(partial(self._prepared, mesh=mesh, cut=cut))
 
     def write(self, unwritten: Unwritten) -> None:
         """Write a prepared checkpoint as the last one, since the change is committed."""
@@ -328,8 +328,8 @@ class Checkpointer:
             if driver.held_by is not None and not driver.filled and not isinstance(driver, SourceDriver):
                 raise self._refused(driver.held_by, "repair that first")
 
-    def _prepared(self, number: int, mesh: Mesh | None = None, work: Work | None = None) -> Snapshot:
-        """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
+    def _prepared(self, number: int, mesh: Mesh | None = None, cut: Cut | None = None) -> Snapshot:
+        """Prepare and capture, while the stream is paused; *mesh* and *cut* as for `prepare`."""
         deployment, name, known = self._deployment, self._deployment.name, self._owners
         first: Owner = next(iter(deployment.components.values()), Owner(name, name, name))
         carry_out = partial(self._user().run, first, CAPTURING, seconds=PATIENCE)
@@ -337,7 +337,7 @@ class Checkpointer:
         self._prepare_sinks(number)
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
         topology = self._topology(mesh := mesh or deployment.mesh)
-        return carry_out(partial(capture, deployment, topology, mesh.revision, self._owners, work))
+        return carry_out(partial(capture, deployment, topology, mesh.revision, self._owners, cut))
 
     def _flush(self) -> None:
         for component in self._deployment.components.values():

@@ -6,7 +6,7 @@ deployment before any item moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -33,10 +33,13 @@ from exop.runtime.supervision.failure_state import DeadLetters
 
 #: The phase of a call that captures mementos.
 CAPTURING: Final = "taking the memento"
-#: The kind of a part (`memento`, `node`, `channel`, `queue`, `merge`, `inlets`), and its name.
+#: The kind of a part (`memento`, `node`, `channel`, `queue`, `merge`, `inlets`, `cut`), and its name.
 Key: TypeAlias = tuple[str, str]
 #: In-flight items, each with its endpoint and method.
 Work: TypeAlias = Iterable[tuple[str, Method, Any]]
+#: The cut of a change: the items in flight after it, and its `continued` and `coming`. What its new connections have
+#: missed is delivered at the commit: a restart from the cut binds them again, as a change of `Deployment.joined`.
+Cut: TypeAlias = tuple[Work, Collection[str], Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,12 @@ class Snapshot:
 
 
 def capture(
-    deployment: Deployment, topology: str, revision: int, owners: Mapping[str, Owner], work: Work | None
+    deployment: Deployment, topology: str, revision: int, owners: Mapping[str, Owner], cut: Cut | None
 ) -> Snapshot:
     """Take a snapshot while every driver is parked, of slets that are flushed; *topology*, *revision*: of the mesh.
 
-    The call in progress is attributed to each slet, and to the owner of each channel, in turn. If a change is not
-    committed yet, *work* has the items in flight after it.
+    The call in progress is attributed to each slet, and to the owner of each channel, in turn. The *cut* is that of a
+    change that is not committed yet.
     """
     failpoint("memento-before")
     components, application = deployment.components, deployment.name
@@ -89,8 +92,10 @@ def capture(
         if id(queue) not in captured_with_ports:
             held["queue", place] = dict(queue.capture())
     held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
-    if in_flight := _work(deployment, work):
+    if in_flight := _work(deployment, None if cut is None else cut[0]):
         held["inlets", ""] = in_flight
+    if cut is not None:
+        held["cut", ""] = [deployment.joined, *map(sorted, cut[1:])]
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
     for (kind, name), state in held.items():
         known: Mapping[str, Owner] = components if kind == "node" else owners
@@ -188,8 +193,11 @@ def unacknowledged(snapshot: Snapshot) -> Iterator[str]:
                 yield f"{counted(count, 'event')} of {name} that {spec['peer']} has not acknowledged"
 
 
-def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
-    """Restore the contents of channels, ports and drivers, when the wiring is bound, before any slet is opened."""
+def restore_contents(deployment: Deployment, snapshot: Snapshot) -> list[list[str]]:
+    """Restore the contents of channels, ports and drivers, when the wiring is bound, before any slet is opened.
+
+    Returns the `continued` and `coming` of the change in whose cut the snapshot was taken; of no change, nothing.
+    """
     parts = {key: _read(stored) for key, stored in snapshot.parts.items() if key[0] != "memento"}
     deployment.lineage = {name: held.get("lineage", {}) for (kind, name), held in parts.items() if kind == "node"}
     gone: list[tuple[str, Mapping[str, Any]]] = []
@@ -220,17 +228,8 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
                 driver.overfill(channel)
     for name, held in gone:  # behind what was in flight at the port, before what waits in its queue
         deployment.inlets.post(_left_in(deployment, name, held))
-    for name, merge in deployment.merges.items():
-        _note_ends(deployment, name, merge)
-
-
-def _note_ends(deployment: Deployment, name: str, merge: ControlMerge) -> None:
-    """Record the ends of producers that came to a channel in the cut of which the checkpoint is; send what is due."""
-    components, ends_at = deployment.components, deployment.inlets.ends_at
-    over = [f"{node.name}.{port}" for node, port in deployment.mesh.producers(name) if components[node.name].over]
-    merge.note_ended(output for output in over if not ends_at(output))
-    if not ends_at(entry := f"channel {name}"):
-        deployment.inlets.post(InFlight(deployment.entries[entry], "control", mark) for mark in merge.take_due())
+    deployment.joined, *cut = parts.get(("cut", ""), [deployment.joined])
+    return [*cut]
 
 
 def _left_in(deployment: Deployment, name: str, held: Mapping[str, Any]) -> list[InFlight]:

@@ -87,13 +87,15 @@ def settle_updates(deployment: Deployment, ready: Iterable[Follower], since: int
     Returns *mesh* with the updates of the followers that take over, which may have come less far than the mesh.
     """
     settled: dict[Component, Node] = {}
+    log = deployment.update_log
+    undo += restoring(log, "applied")
     for one in ready:
-        if one.updates is not None:  # before binding, which goes on with them
-            deployment.update_log.pending[one.component] = one.updates
+        if (updates := one.component.updates) is not None:
+            log.applied = log.as_in(updates, one.since)
         settled[one.component] = node = followed_updates(one.component, one.since, deployment)
         there = replace(mesh.nodes[node.name], settings=node.settings, given=node.given, pending=node.pending)
         mesh = mesh.edited({node.name: there})
-    for update in deployment.update_log.since(since)[1] or ():
+    for update in log.since(since)[1] or ():
         component = deployment.components.get(update.name) if update.section == "nodes" else None
         if component is not None and component not in settled:
             settled[component] = mesh.nodes[update.name]

@@ -301,7 +301,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
         text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
         if old.suspended != new.suspended:
             text += ", suspended" if new.suspended else ", resumed"
-        if {*map(str, new.pending)} - {*map(str, old.pending)}:
+        if [one for one in old.pending if one in new.pending] != [*new.pending]:
             text += f", {armed_text(old, new)}"
         return [Step("replace", new.name, text, old, new, hand_over(old, new))]
     steps, ports = [], _other_ports(old, new)

@@ -103,10 +103,9 @@ class Compiler:
                 self._pulled(name, edge)
         log = self.deployment.update_log
         if component.node.pending:
-            updates = log.pending[component] = log.pending.get(component) or PendingUpdates(component, log)
-            component.trigger = updates.trigger
-        elif component.trigger is not None:
-            component.trigger = None
+            component.updates = log.pending[component] = component.updates or PendingUpdates(component, log)
+        elif component.updates is not None:
+            component.updates = None
             log.pending.pop(component, None)
         to: Mapping[str, Entry] = {edge.port.name: self._output_entry(name, edge) for name, edge in vertex.outputs}
         for tap in component.taps:
@@ -349,18 +348,16 @@ class CatchUp:
     def needed(
         cls, deployment: Deployment, region: Region, continued: Collection[str] = (), coming: Collection[str] = ()
     ) -> CatchUp:
-        """Find what a change of connections makes necessary; nothing is in flight.
+        """Find what a change of connections, not the first binding, makes necessary; nothing is in flight.
 
         The ports in *continued* get the end of the stream alone. For channels in *coming*, see `with_ends`.
         """
         found, graph = cls(), region.graph
-        if deployment.started is None:
-            return found
         for name, edge in graph.fed:
             reads = edge.port.pulled and graph.channels[name].pull_mode == "read"
             if reads or deployment.joined.get(edge.name) == name:
                 continue
-            entries = _kept(region, name, edge)
+            entries = _kept(deployment, graph, name, edge)
             if edge.name in continued:
                 entries = [one for one in entries if one[0] == "control"]
             if name not in coming and _end_is_due(deployment, graph, name):
@@ -415,15 +412,14 @@ def open_anew(deployment: Deployment, graph: WiringGraph, continued: Collection[
                 edge.component.open_anew(edge.port.name, continued=goes_on)
 
 
-def _kept(region: Region, name: str, edge: Edge) -> list[Waiting]:
+def _kept(deployment: Deployment, graph: WiringGraph, name: str, edge: Edge) -> list[Waiting]:
     """Return what a channel keeps for a port that is newly connected."""
-    channel = region.graph.channels[name]
+    channel = graph.channels[name]
     kept = () if edge.port.pulled else channel.kept_for(edge.name)
-    groups = region.graph.groups(name).items()
-    group, mates = next(((group, edges) for group, edges in groups if edge in edges), (None, ()))
+    group, mates = next(((group, edges) for group, edges in graph.groups(name).items() if edge in edges), ((), ()))
     if kept and mates and (shared := channel.partitioning) is not None:
         # A group receives each item once: its members before, of whom none may stay, have received all of these.
-        known = group in region.before.graph.groups(name)
+        known = (name, *group) in deployment.joined
         owned, key_of = ranges([one.node for one in mates], shared.partitions)[edge.node], key_reader(shared.by)
         kept = [one for one in kept if not known and partition_of(key_of(one), shared.partitions) in owned]
     return [(method_for(one, whole=False), one) for one in kept]
@@ -445,20 +441,6 @@ def with_ends(
         if anew and _end_is_due(deployment, graph, name, found):
             found.append(InFlight(placeholder(f"channel {name}"), "control", EndOfStream()))
     return found
-
-
-def ends_for_peers(deployment: Deployment, graph: WiringGraph) -> Iterator[InFlight]:
-    """Yield the ends of streams that passed before the cut of a checkpoint in which they were connected with a peer."""
-    for name, edge in graph.fed:
-        channel, queue = graph.channels[name], deployment.inserted.get(graph.queue_before(name, edge))
-        entry = deployment.entries.get(edge.name if queue is None else f"queue {queue.name}")
-        over = edge.component.spec != RELAY or edge.port.name in edge.component.ended
-        if entry is None or over or (isinstance(channel, Buffered) and channel.depth):
-            continue
-        waiting = [unpacked(one)[1] for one in (() if queue is None else queue.entries)]
-        waiting += [one.payload for one in deployment.inlets.at(edge.name)]
-        if not any(isinstance(one, EndOfStream) for one in waiting) and _end_is_due(deployment, graph, name):
-            yield InFlight(entry, "control", EndOfStream())
 
 
 def _end_is_due(deployment: Deployment, graph: WiringGraph, name: str, work: Iterable[InFlight] = ()) -> bool:

@@ -208,6 +208,12 @@ class WiringGraph:
                     found.setdefault((edge.component.node.group, edge.port.name), []).append(edge)
         return found
 
+    def joined(self, channels: Collection[str]) -> dict[str | tuple[str, ...], str]:
+        """The channel of each port, and of each group (channel, group, port), at these channels."""
+        found: dict[str | tuple[str, ...], str] = {edge.name: name for name, edge in self.edges(channels)}
+        found.update(((name, *group), name) for name in channels for group in self.groups(name))
+        return found
+
     def queue_before(self, channel: str, edge: Edge) -> str:
         """The id of the queue in front of a port; a buffered channel from which it alone pulls is its queue.
 

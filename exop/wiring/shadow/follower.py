@@ -19,7 +19,6 @@ from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import ControlMerge
 from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
-from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.entry import Entry, Unwind
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
@@ -59,7 +58,6 @@ class Follower(ThreadDriver):
         near: The number of items behind its leader at which it may take over.
         patience: Seconds within which it has to come so near.
         since: The revision of the mesh when it was attached: later conditional updates apply to it, too.
-        updates: The conditional updates that were pending then, with the count of errors of their conditions.
         seconds: The time limit for its last items when it takes over.
     """
 
@@ -76,7 +74,6 @@ class Follower(ThreadDriver):
         self.capacity = CAPACITY
         self.lost: str | None = None
         self.items = self.since = 0
-        self.updates: PendingUpdates | None = None
         self.held = self.seconds = 0.0
         self.throttling = False
         self.on_progress: Callable[[], object] = lambda: None
@@ -211,7 +208,7 @@ class Follower(ThreadDriver):
                 self.give_up(error.problem)
                 raise
         undo += [self.attach, partial(component.become, component.status), *_progress(component)]
-        undo += [*restoring(component, "node"), partial(setattr, component, "muted", False)]
+        undo += [*restoring(component, "node", "updates"), partial(setattr, component, "muted", False)]
         self.check()
         component.flush()
         component.taps, component.left = (), False

@@ -319,8 +319,7 @@ class Trials:
                 if (node := followed_updates(component, since, self.deployment)) is not component.node:
                     component.configure(node)
                 if node.pending:
-                    trial.updates = PendingUpdates(component, self.deployment.update_log)
-                    component.trigger = trial.updates.trigger
+                    component.updates = PendingUpdates(component, self.deployment.update_log)
             trial.begin_following(self.plan.patience)
 
     def _catch_up(self, trial: Trial) -> None:

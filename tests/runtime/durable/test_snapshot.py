@@ -47,4 +47,4 @@ def test_an_item_on_its_way_that_cannot_be_stored_is_refused_by_node_and_port(ri
     deployment = rig.deploy(app)
     work = [("sink.item", "push", 1), ("sink.item", "push", item)]
     with parked(deployment), pytest.raises(NotStorable, match=rf"^sink\.item: an item that waits there: .*{problem}"):
-        capture(deployment, "", 1, {}, work)
+        capture(deployment, "", 1, {}, (work, (), ()))
