@@ -323,10 +323,10 @@ class Applications:
         deployment = Deployment(mesh)
         deployment.is_fragment = mesh.name in self.fragments
         with ExitStack() as undo:
+            self._manager.opening[mesh.name] = deployment  # first: nobody is told that there is no such application
+            undo.callback(self._manager.opening.pop, mesh.name, None)
             self._create(deployment, snapshot, timeout, undo)
             undo.callback(deployment.stop)
-            self._manager.opening[mesh.name] = deployment
-            undo.callback(self._manager.opening.pop, mesh.name, None)
             check_interrupt()
             deployment.open(timeout)
             check_interrupt()

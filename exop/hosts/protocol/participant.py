@@ -65,6 +65,8 @@ class Participant(threading.Thread):
                 try:
                     handed = self._do(do, turn)
                 except BaseException as error:  # noqa: BLE001 (the caller of the plan gets it, or its text)
+                    if step == "commit":
+                        self._note(error)
                     self.error = self.error or error
                     problem = told(error) if isinstance(error, ExopError) else f"{step}: {told(error)}"
                 if step == "abort":  # the report lets the next plan begin

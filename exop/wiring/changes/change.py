@@ -207,8 +207,10 @@ class Change:
     @_leads(Phase.HELD, Phase.COMMITTED)
     def commit(self) -> None:
         """Let all drivers go on in the new mesh; nothing can fail here, unless the change was aborted before."""
-        self._go_on()
-        self.pause.end()
+        try:
+            self._go_on()
+        finally:
+            self.pause.end()
 
     @_leads(Phase.STAGED, Phase.COMMITTED)
     def make(self) -> None:

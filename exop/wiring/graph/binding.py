@@ -388,7 +388,8 @@ class CatchUp:
     def deliver(self, deployment: Deployment) -> None:
         """Put everything into its queue: what is moved comes first."""
         for name in self.ended.keys() & deployment.merges.keys():
-            deployment.merges[name].note_ended(self.ended[name])
+            merge = deployment.merges[name]  # a new one has no mark to send: its consumers get the end as `entries`
+            merge.note_ended(self.ended[name], told=merge not in self.merges.values())
         for source, name, dropped in self.moved:
             entries, before = source.capture()["entries"], source.dropped
             queue_of(deployment, name).put_first([entry for entry in entries if not isinstance(entry[1], dropped)])
