@@ -100,15 +100,13 @@ class Watch:
                 return self._asked_to_stop()
             gone = self.application not in self.platform.applications()
             self.outcome = "removed" if gone else "drained" if self._ending else "finished"
-            return True
         except UnknownName:
             self.outcome = "removed"
-            return True
         except ComponentFailed as error:
             return self._failed(error)
         except LastCheckpointFailed as error:
             self.error, self.outcome = error, "failed"
-            return True
+        return True
 
     def _failed(self, error: ComponentFailed) -> bool:
         """Report new failures; return whether they end the run."""

@@ -24,7 +24,6 @@ from exop.errors import (
     PlanError,
     RemotingError,
     StateError,
-    StillOpening,
     UnknownName,
 )
 from exop.hosts.fragment import Fragments, Known, Survivor, in_doubt, overruled
@@ -44,7 +43,6 @@ from exop.wiring.changes.plan import Plan
 
 if TYPE_CHECKING:
     from exop.hosts.journal import Journal
-    from exop.remoting.api.remote_platform import RemotePlatform
 
 #: Seconds after which an unchanged report, or a removal, is sent again.
 REPEAT: Final = 1.0
@@ -66,6 +64,7 @@ class Federation:
         self._local, self._links = here.running, here.links
         self._home = Home(here, self.exchange, code)
         self.homes, self.accept_loss, self._news = self._home.homes, self._home.accept_loss, self._home.news
+        self.elsewhere, self.rollback = self._home.elsewhere, self._home.rollback
         self._sent: dict[str, tuple[messages.Report, float]] = {}
         self._sent_removal: dict[str, float] = {}
         self._journal: Journal | None = None
@@ -206,27 +205,31 @@ class Federation:
         def over() -> bool:
             if not found.finished and (problems := [one.problem for one in found.reports.values() if one.problem]):
                 raise ComponentFailed(**problems[0])
-            return found.finished
+            ends = [one.stored for one in found.reports.values()]
+            return found.finished or (len(ends) == len(found.hosts) and None not in ends and False in ends)
 
-        with self._news:
-            done = self._news.wait_for(over, timeout)
-        if done and found.mesh.durable is not None:
-            with last_checkpoint(application), suppress(RemotingError):  # a host that is away takes it by itself
-                self.checkpoint(application)
-        return done
+        until, left = time.monotonic() + (timeout or 0.0), partial(self._unwritten, application)
+        while True:
+            with self._news:
+                if not self._news.wait_for(over, None if timeout is None else until - time.monotonic()):
+                    return False
+            if found.mesh.durable is not None:
+                with last_checkpoint(application, left), suppress(RemotingError):  # a host that is away takes it itself
+                    self.checkpoint(application)
+            if found.finished:
+                return True
+            with self._news:  # what was not stored is stored now, as the next reports tell
+                found.reports = {host: one for host, one in found.reports.items() if one.stored is not False}
+
+    def _unwritten(self, application: str) -> dict[str, int]:
+        """Return how many items each sink has not written since checkpoints fail, on any host."""
+        taker = self._local.checkpointer
+        status = self.status(application, lambda app: no_status(app) | {"checkpoints": taker(app).status()})
+        return dict(status.get("checkpoints", {}).get("unwritten", {}))
 
     def end(self, application: str) -> None:
         """End the sources of an application, on all hosts."""
         self._home.at_each_host("end", application, lambda: self._local.get(application).end_sources())
-
-    def elsewhere(self, application: str, node: str) -> RemotePlatform | None:
-        """Return the platform that runs a node or relay of an application that is led here; `None` if this one does.
-
-        Raises:
-            PeerUnreachable: that platform is not connected.
-        """
-        host = self._home.host_of(application, node)
-        return None if host == self.name else self._links()[host].platform()
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""
@@ -238,11 +241,6 @@ class Federation:
             there.resume(application, node)
         else:
             self._local.resume(application, node)
-
-    def rollback(self, application: str, node: str) -> Mesh:
-        """Let the predecessor of a node, which was kept, take over again, on any host."""
-        self.here.check_home(application)
-        return self._home.roll_back(application, node)
 
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trials of a change, on all hosts; return `False` if no trial is running."""
@@ -457,7 +455,7 @@ class Federation:
         if machines.member.plan is not None or not machines.removal.acquire(blocking=False):
             return  # a plan in progress, or another thread removes it, and its slets and channels still go
         try:
-            with suppress(StateError, StillOpening, LastCheckpointFailed):  # not reported: the home asks again
+            with suppress(ExopError):  # not reported: the home asks again
                 if known is not None:
                     self._removed(application, notice.timeout)
                 self.exchange.send(notice.sender, application, messages.Report(self.name, gone=True))

@@ -245,6 +245,9 @@ class Fragments:
     def report(self, application: str, known: Known) -> Report:
         """Return the state of a fragment."""
         host, deployment = self.name, self.running.deployed.get(application)
+        if (lost := self.running.lost.get(application)) is not None:
+            facts = {"node": f"{application} on {host}", "phase": "being started again", "problem": str(lost)}
+            return Report(host, known.plan, problem=facts)
         if deployment is None:  # it had finished when the platform was started, unless it is not started yet
             store, names = self.running.store, self.running.names(inactive=True)
             over = application not in names and (store is None or not store.is_active(application))
@@ -259,7 +262,9 @@ class Fragments:
             if settled:
                 deployment.changing.release()
         paused = deployment.last_change[1] if deployment.last_change is not None else 0.0
-        return Report(host, known.plan, ended=over, finished=deployment.finished.is_set(), paused=paused)
+        taker, finished = self.running.checkpoints.takers.get(application), deployment.finished.is_set()
+        stored = (taker is None or taker.figures.trouble is None) if settled and not deployment.at_work() else None
+        return Report(host, known.plan, ended=over, stored=stored, finished=finished, paused=paused)
 
     def drop(self, application: str) -> None:
         """Undeploy a fragment that was opened for a plan that is aborted."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from exop.errors import ExopError, NotNow, PeerUnreachable, PlanError, RemotingError, StateError, UnknownName
 from exop.hosts.fragment import Fragments, Survivor, Work, adopted, led_elsewhere, lost_fragment, overruled
@@ -32,6 +32,9 @@ from exop.wiring.changes.conditional_updates import Updates, renewed
 from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
 from exop.wiring.shadow.shadows import no_standby
+
+if TYPE_CHECKING:
+    from exop.remoting.api.remote_platform import RemotePlatform
 
 #: Seconds to wait for the connection to a host that takes part in a change.
 CONNECTING: Final = 3.0
@@ -81,6 +84,9 @@ class Spanning(UpdatedMesh):
         for name in ("shadow", "proof", "kept"):
             if all_of_them := {node: one for part in hosts.values() for node, one in part.get(name, {}).items()}:
                 found[name] = all_of_them
+        held = {host: part.get("checkpoints", {}).get("unwritten", {}) for host, part in hosts.items()}
+        if left := {f"{sink} on {host}": items for host, sinks in held.items() for sink, items in sinks.items()}:
+            found["checkpoints"] = {**found.get("checkpoints", {}), "unwritten": left}
         return found | {"state": self._state(hosts), "hosts": dict(hosts)}
 
     def metrics(self, hosts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -112,7 +118,7 @@ class Home:
         self.homes: dict[str, Spanning] = {}
         self.news = threading.Condition()
         self.pending: dict[str, tuple[Spanning, Spanning]] = {}
-        self._applications, self._catalog, self._links = here.running, here.catalog, here.links
+        self._here, self._applications, self._catalog, self._links = here, here.running, here.catalog, here.links
         self._exchange = exchange
         self.supply = Supply(here.name, here.links, code)
 
@@ -131,14 +137,18 @@ class Home:
         found = self.homes.get(application)
         return found if found is not None and found.hosts else self._applications.get(application).update_log
 
-    def host_of(self, application: str, node: str) -> str:
-        """Return the host of a node, or of a relay, of an application of which this is the home; else this one."""
+    def elsewhere(self, application: str, node: str) -> RemotePlatform | None:
+        """Return the platform that runs a node or relay of an application that is led here; `None` if this one does.
+
+        Raises:
+            PeerUnreachable: that platform is not connected.
+        """
         if (found := self.spanning(application)) is None:
-            return self.name
+            return None
         placed = Placement(found.mesh, self.name, self._catalog.kinds)
-        if (there := found.mesh.nodes.get(node)) is not None:
-            return placed.of(there)
-        return dict(one.relay for one in placed.connectors.values()).get(node, self.name)
+        relays = dict(one.relay for one in placed.connectors.values())
+        host = placed.of(found.mesh.nodes[node]) if node in found.mesh.nodes else relays.get(node, self.name)
+        return None if host == self.name else self._links()[host].platform()
 
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
         """Check a change of a whole mesh, and plan it."""
@@ -321,8 +331,9 @@ class Home:
             raise min(problems, key=lambda one: isinstance(one, RemotingError))
         return answers
 
-    def roll_back(self, application: str, node: str) -> Mesh:
-        """Let the predecessor of a node, which was kept, take over again."""
+    def rollback(self, application: str, node: str) -> Mesh:
+        """Let the predecessor of a node, which was kept, take over again, on any host."""
+        self._here.check_home(application)
         if (found := self.spanning(application)) is None:
             return self._applications.changes.rollback(application, node, self._applications.plan)
         with held(found.turn):

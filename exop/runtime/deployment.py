@@ -233,7 +233,7 @@ class Deployment:
 
     def all_ended(self) -> bool:
         """Return whether all components have ended, and peers have acknowledged all sent to them; raises as `wait`."""
-        return self._ended() or not (self._at_work() or self.undelivered())
+        return self._ended() or not (self.at_work() or self.undelivered())
 
     def undelivered(self) -> dict[str, int]:
         """Return the number of events that peers have not acknowledged, by channel."""
@@ -300,7 +300,7 @@ class Deployment:
         (*everywhere*): then, an outbox that was restored may hold what its peer has had, and acknowledges no more.
         """
         self.is_fragment = self.is_fragment and not everywhere
-        ended = not (self.is_fragment or self._at_work())
+        ended = not (self.is_fragment or self.at_work())
         delivering = ended and not everywhere and bool(self.undelivered())
         if ended and not delivering:
             if self.over is not None and all(one.status is State.ENDED for one in self.components.values()):
@@ -309,7 +309,7 @@ class Deployment:
         self.delivering = delivering  # last: until it has finished, the state stays
         self.notify_waiting()
 
-    def _at_work(self) -> bool:
+    def at_work(self) -> bool:
         """Whether a component has not ended, or a worker still moves items into a channel without consumers."""
         unread = [(one, one.worker) for one in list(self.inserted.values()) if one.unread]
         return bool(self._attended.open) or any(worker and (one.entries or worker.busy) for one, worker in unread)

@@ -125,7 +125,7 @@ def test_to_wait_for_what_is_suspended(served, tmp_path):
     eventually(lambda: applications() == {"counting": "suspended"})
     done = exop("end", "counting", "--wait")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "counting.half failed while running: ValueError: no halves today" in done.stderr
+    assert "exop: half failed while running: ValueError: no halves today" in done.stderr
 
 
 def test_to_wait_for_what_a_suspended_node_holds_up(served, tmp_path):

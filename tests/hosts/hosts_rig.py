@@ -16,6 +16,7 @@ from exop.errors import PeerUnreachable, StateError
 from exop.hooks import Plugins
 from exop.hosts.protocol import exchange
 from exop.model.meshes.mesh import Mesh
+from exop.stock.sinks import WriteSqlite
 from exop.stock.slets import count_up
 from tests.change.tools import endless
 from tests.rig import PATIENCE, eventually
@@ -164,6 +165,7 @@ class Offered:
             keeps,
             count_up,
             endless,
+            WriteSqlite,
         ]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -14,7 +16,15 @@ from exop import Application
 from exop.cli.peers import Found
 from exop.cli.status_text import attention_lines
 from exop.cli.view import Rates
-from exop.errors import ComponentFailed, MessageTooLarge, PeerUnreachable, PlanError, UnknownName
+from exop.errors import (
+    ComponentFailed,
+    LastCheckpointFailed,
+    MessageTooLarge,
+    PeerUnreachable,
+    PlanError,
+    StateError,
+    UnknownName,
+)
 from exop.hosts import federation
 from exop.hosts.federation import Federation
 from exop.hosts.fragment_change import FragmentChange
@@ -22,6 +32,9 @@ from exop.hosts.home import Home
 from exop.hosts.protocol.messages import Remove, Report
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.slet import spec_of
+from exop.report import run_report
+from exop.runtime.durable.store import Checkpoints
+from exop.stock.sinks import WriteSqlite
 from tests.change.tools import endless, in_thread
 from tests.hosts.hosts_rig import (
     GATES,
@@ -86,6 +99,51 @@ def test_a_failure_on_another_host_is_raised_by_wait():
         a.close()
         assert b.remoting.peers["a"].wait_until(connected=False, timeout=PATIENCE)
         assert "problem" not in b.status("app")
+
+
+@pytest.mark.parametrize("full", ["", "a", "b"])
+def test_the_end_is_stored_on_all_hosts_or_wait_names_what_is_not(tmp_path: Path, full: str):
+    """No host waits for its next checkpoint; if it fails, `wait` tries it again, and names the host and its sinks."""
+    GATES["x"].clear()
+    with hosts("a", "b", state=tmp_path) as (a, b):
+        app = Application("app")
+        app.durable(every=3600)
+        first = app.add("first", opened)
+        for host in "ab":
+            app.on(host).add(f"rows-{host}", WriteSqlite, item=first, path=tmp_path / f"{host}.sqlite")
+        a.apply(app.build())
+        store = (b if full == "b" else a)._applications.store
+        assert store is not None
+        failing = mock.patch.object(store.checkpoints, "write", side_effect=StateError("no room"))
+        with failing if full else nullcontext():
+            GATES["x"].set()
+            for _ in full * 2:
+                with pytest.raises(
+                    LastCheckpointFailed, match=f"no room; not written: 10 items of rows-{full} on {full};"
+                ):
+                    a.wait("app", PATIENCE)
+                assert run_report(a.status("app"), "failed")["unwritten"] == {f"rows-{full} on {full}": 10}
+        if not full:
+            eventually(lambda: a.status("app")["state"] == "finished")
+        assert a.wait("app", PATIENCE)
+        assert run_report(a.status("app"), "finished")["unwritten"] == {}
+        for host in "ab":
+            with closing(sqlite3.connect(tmp_path / f"{host}.sqlite")) as database:
+                assert database.execute("SELECT count(*) FROM items").fetchall() == [(10,)]
+
+
+def test_a_host_that_could_not_start_it_again_is_named_by_wait(tmp_path: Path):
+    """The home waits no longer for what does not come."""
+    with hosts("a", "b", state=tmp_path) as (a, b):
+        a.apply(counting("b", every=3600))
+        b.close()
+        with (
+            mock.patch.object(Checkpoints, "read", side_effect=StateError("damaged")),
+            platform("b", state=tmp_path / "b") as again,
+        ):
+            again.remoting.connect("inproc:a")
+            with pytest.raises(ComponentFailed, match="app on b failed while being started again: damaged"):
+                a.wait("app", PATIENCE)
 
 
 def test_an_application_that_comes_to_its_end_before_a_change_is_begun_is_not_changed(monkeypatch):

@@ -100,6 +100,7 @@ class Report(Value):
         plan: The last plan that was committed there.
         ended: Whether all its slets have ended, and all their items have been acknowledged.
         problem: The facts of the `ComponentFailed` because of which it does not end.
+        stored: Whether no checkpoint has failed after the end of all its slets; `None` before it.
         gone: The host does not run the application (any more).
         finished: The host knows that all fragments have ended.
         paused: The seconds for which that plan has paused the drivers there.
@@ -111,6 +112,7 @@ class Report(Value):
     plan: str = ""
     ended: bool = False
     problem: Mapping[str, str] = field(default_factory=dict)
+    stored: bool | None = None
     gone: bool = False
     finished: bool = False
     paused: float = 0.0

@@ -132,9 +132,7 @@ def check_nesting(data: bytes, levels: int = DEPTH) -> None:
         TooDeep: it is nested more deeply.
         Exception: what msgpack raises for truncated or damaged bytes.
     """
-    if len(data) <= levels:
-        return
-    if len(data) <= _COUNTED and len(data) - len(data.translate(None, _HEADERS)) <= levels:
+    if len(data) <= levels or (len(data) <= _COUNTED and len(data) - len(data.translate(None, _HEADERS)) <= levels):
         return
     # The bound of msgpack itself is larger: additional levels around the data make up the difference. The data is fed
     # in parts, since msgpack copies it.

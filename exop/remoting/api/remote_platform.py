@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial, wraps
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
-from exop.errors import CallTimeout, ComponentFailed, ConnectionLost, StoredStateError
+from exop.errors import CallTimeout, ConnectionLost, StoredStateError
 from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
@@ -262,18 +263,11 @@ class RemotePlatform(Management[RemotePlan]):
         return RemoteBundles(self)
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished, as `Platform.wait`, by polling its status."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (found := self.status(application))["state"] != "finished":
-            for driver, problem in found["crashed"].items():
-                raise ComponentFailed(node=driver, phase="driving", problem=problem)
-            for node, facts in found["nodes"].items() if found["state"] == "suspended" else ():
-                if "error" in facts:
-                    raise ComponentFailed(node=f"{application}.{node}", phase="running", problem=facts["error"])
-            if deadline is not None and time.monotonic() >= deadline:
-                return False
+        """Wait until an application has finished, as `Platform.wait`, by asking again and again."""
+        deadline = time.monotonic() + (inf if timeout is None else timeout)
+        while not (done := self.ask("wait", application=application, timeout=0.0)) and time.monotonic() < deadline:
             time.sleep(0.2)
-        return True
+        return bool(done)
 
 
 def _sender(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -432,14 +432,20 @@ class Checkpointer:
 
     def _take_all(self) -> None:
         deployment = self._deployment
-        over = False
+        over, ended = False, None
+
+        def due() -> bool:  # at the end of a fragment, other hosts wait until a checkpoint has what they have sent
+            ends = deployment.is_fragment and deployment.mesh is not ended and not deployment.at_work()
+            return ends or self._stop.is_set() or deployment.finished.is_set()
+
         while not over:
             every = deployment.mesh.durable or BRIEF
             with deployment.progress:
-                deployment.progress.wait_for(lambda: self._stop.is_set() or deployment.finished.is_set(), every)
+                deployment.progress.wait_for(due, every)
             if self._stop.is_set():
                 return
             over = deployment.finished.is_set()
+            ended = None if deployment.at_work() else deployment.mesh
             with suppress(ExopError):  # `_noted` has logged it
                 self.take(BRIEF)
 

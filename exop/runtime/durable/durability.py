@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
@@ -21,19 +21,19 @@ KEPT: Final = "repair that, and wait again or start again with this state direct
 
 
 @contextmanager
-def last_checkpoint(application: str, taker: Checkpointer | None = None, *, removed: bool = False) -> Iterator[None]:
-    """Raise `LastCheckpointFailed` for an error of the block, with what the sinks of *taker* have not written."""
+def last_checkpoint(application: str, left: Callable[[], dict[str, int]], *, removed: bool = False) -> Iterator[None]:
+    """Raise `LastCheckpointFailed` for an error of the block; *left* returns the items that sinks have not written."""
     try:
         yield
     except ExopError as error:
-        left = taker.unwritten() if taker is not None else {}
-        if removed and not left and not isinstance(error, NotCommitted):  # a slet that hangs goes with the application
+        found = left()
+        if removed and not found and not isinstance(error, NotCommitted):  # a slet that hangs goes with the application
             logger("exop.checkpoints").warning("no last checkpoint", application=application, problem=str(error))
             return
         facts = {
             "outcome": "is removed" if removed else "has finished",
             "problem": error.facts["problem"] if isinstance(error, CheckpointError) else str(error),
-            "unwritten": ", ".join(f"{counted(held, 'item')} of {node}" for node, held in left.items()) or "its state",
+            "unwritten": ", ".join(f"{counted(held, 'item')} of {node}" for node, held in found.items()) or "its state",
             "cure": "only its sources can emit these items again" if removed else KEPT,
         }
         raise LastCheckpointFailed(application=application, **facts) from error
@@ -92,7 +92,7 @@ class Durability:
             LastCheckpointFailed: the next platform goes on at the checkpoint before.
         """
         if (taker := self.takers.get(application)) is not None and not taker.complete:
-            with last_checkpoint(application, taker):
+            with last_checkpoint(application, taker.unwritten):
                 taker.take()
 
     def last(self, deployment: Deployment, seconds: float, *, removed: bool = False) -> None:
@@ -110,7 +110,7 @@ class Durability:
             return
         taker.stop()
         if removed:
-            with last_checkpoint(deployment.name, taker, removed=True):
+            with last_checkpoint(deployment.name, taker.unwritten, removed=True):
                 taker.put_out(seconds)
             return
         try:

@@ -4,15 +4,17 @@ import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from exop import Application
 from exop.cli import main
 from exop.cli.commands.running import _same, run
 from exop.cli.loading import find_target, known_plugins
 from exop.errors import ComponentFailed, StateError
 from exop.platform import Platform
-from exop.runtime.durable.store import Store
+from exop.runtime.durable.store import Checkpoints, Store
 from tests.cli.shell import answer_of, facts, lines
 from tests.model.sample_meshes import line
 
@@ -146,6 +148,25 @@ def test_an_application_that_has_ended_is_not_started_again(more, code, counting
     assert not any(stored(tmp_path / "state").values())
     with Platform(state=tmp_path / "state") as platform:
         assert platform.applications() == []
+
+
+def test_a_last_checkpoint_that_fails_ends_with_1(tmp_path, capsys):
+    """`exop run`, and `exop end --wait` of what another process runs, name the sink and what it has not written."""
+    app = Application("kept")
+    app.durable(every=3600)
+    app.add(
+        "rows", "stock:write_sqlite", item=app.add("numbers", "stock:count_up", to=3), path=tmp_path / "rows.sqlite"
+    )
+    (tmp_path / "kept.toml").write_text(app.build().to_toml())
+    with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
+        assert main(["run", "kept.toml", "--state", "state", "--quiet", "--json"]) == 1
+        out, err = capsys.readouterr()
+        assert "kept has finished, but its last checkpoint failed: no room; not written: 3 items of rows; repair" in err
+        assert json.loads(out)["unwritten"] == {"rows": 3}
+        with Platform(state=tmp_path / "other", control=True) as platform:
+            platform.apply(app.build())
+            assert "not written: 3 items of rows; repair" in answer_of("end", "kept", "--wait", code=1)
+    assert main(["run", "kept.toml", "--state", "state", "--quiet"]) == 0
 
 
 @pytest.fixture
