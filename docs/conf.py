@@ -28,7 +28,14 @@ extensions = ["myst_parser"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["deflist"]
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "plugins/*/docs/**.md", "plugins/*/README.md", "apps/*/README.md", "CHANGELOG.md"]
+include_patterns = [
+    "docs/**.md",
+    "plugins/*/docs/**.md",
+    "plugins/*/README.md",
+    "apps/*/README.md",
+    "README.md",
+    "CHANGELOG.md",
+]
 exclude_patterns = [".*", "docs/_build", "exop", "tests", "bench", "demo"]
 nitpicky = True
 html_theme = "furo"

@@ -1,6 +1,7 @@
 """A sink that holds output for the checkpoints writes it, once, whenever and however the sink is closed."""
 
 import random
+import re
 import shutil
 import sqlite3
 import time
@@ -257,6 +258,28 @@ def walked(folder: Path, seed: int) -> list[str]:
 def test_every_item_is_written_once(tmp_path, seed):
     """Removed, replaced, with crashes and full disks in between: all that a sink has received, and nothing twice."""
     assert not walked(tmp_path / "walk", seed)
+
+
+def test_a_sink_is_closed_also_while_nothing_can_be_stored(tmp_path):
+    """As the refusal says: its output is given up, another slet writes what comes from then on, and can be removed."""
+    walk = Walk(tmp_path, random.Random(1))
+    try:
+        walk.deploy()
+        walk.flow()
+        (name,), slets = walk.first, walk.platform.slets()
+        lines = tmp_path / "lines"
+        with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
+            with pytest.raises(PlanError, match="no room; repair that, or give this output up") as refused:
+                walk.platform.apply(walk.mesh().remove(name))
+            cure = re.search(r"replace (\S+) by (\S+) with another path and lose_state=True$", str(refused.value))
+            assert cure is not None
+            walk.platform.apply(walk.mesh().replace(cure[1], slets[cure[2]], lose_state=True, path=lines))
+            before = walk.allowed
+            walk.flow()
+            walk.platform.apply(walk.mesh().remove(name))
+        assert [*map(int, lines.read_text().split())] == [*range(before + 1, walk.allowed + 1)]
+    finally:
+        walk.platform.close()
 
 
 def nothing_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:

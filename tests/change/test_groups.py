@@ -1,5 +1,6 @@
 """Groups: slets that share the partitions of a channel give, for each key, what one instance gives."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -474,19 +475,28 @@ def test_the_ports_of_a_group_have_equal_numbers_of_partitions(platform):
         app.add("a", TwoPorts, x="cars", more="others", group="g")
     app, tap = Application("app"), Tap()
     app.add("source", tap.source(), out=app.channel("cars", "queue", by="real"))
-    app.add("other", tap.source(), out=app.channel("others", "partitioned_log", by="real", partitions=256))
+    app.add("other", tap.source(), out=app.channel("others", "partitioned_log", by="real"))
     given = app.channel("given")
     for name in "abc":
         app.add(name, summing, x="cars", out=given, group="g")
     mesh = platform.apply(app.build())
+    two = Node("two", spec_of(TwoPorts), {}, {"x": "cars", "more": "others"}, group="two")
+    with pytest.raises(MeshError, match=r"others \(4\).* keeps its number: connect the group to a new one") as refused:
+        platform.plan(mesh.add(two))
+    (number,) = re.findall(r"by='…', partitions=(\d+)\)", str(refused.value))
+    equal = ChannelSpec("equal", "partitioned_log", {"by": "real", "partitions": int(number)})
+    mesh = mesh.rewire("other", out=equal).add(replace(two, ports={"x": "cars", "more": "equal"}))
     for name in "abc":
-        mesh = mesh.replace(name, TwoPorts).rewire(name, more="others")
+        mesh = mesh.replace(name, TwoPorts).rewire(name, more="equal")
     assert not platform.plan(mesh).moves
     mesh = platform.apply(mesh)
     few = ChannelSpec("few", "partitioned_log", {"by": "xway"})
     mesh = mesh.add(Node("late", spec_of(cars_again), {}, {"out": "few"}), few).remove("b").remove("c")
-    with pytest.raises(PlanError, match="'g' would share other partitions, and a keeps a state for the keys"):
+    with pytest.raises(
+        PlanError, match="'g' would share other .* state for the keys .*; give the slets .* a group of their own"
+    ):
         platform.plan(mesh.rewire("a", x="few", more="few"))
+    platform.apply(mesh.add(Node("own", spec_of(TwoPorts), {}, {"x": "few", "more": "few"}, group="own")))
     tap.shut()
 
 
@@ -525,7 +535,7 @@ def test_members_that_take_over_from_all_others_get_nothing_again_from_a_log_tha
     assert by_key(seen) == expected(100)
 
 
-def test_a_port_that_pulls_is_in_no_group():
+def test_a_port_that_pulls_is_in_no_group(platform):
     """Items are pushed to a group."""
 
     @slet
@@ -534,8 +544,13 @@ def test_a_port_that_pulls_is_in_no_group():
 
     app = Application("app")
     app.add("source", source_of([]), out=app.channel("cars", by="xway"))
-    with pytest.raises(WiringError, match=r"a.x pulls its items, and a is in the group 'g'"):
+    with pytest.raises(
+        WiringError, match=r"a.x pulls .*; take a slet with an input to which .*, or leave out group='g'"
+    ):
         app.add("a", pulls, x="cars", group="g")
+    app.add("a", passed, x="cars", group="g")
+    app.add("b", pulls, x="cars")
+    platform.apply(app.build())
 
 
 def test_the_status_shows_the_partitions_and_their_owners(platform):

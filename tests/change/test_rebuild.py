@@ -1,24 +1,37 @@
 """A successor that cannot take the state makes its own out of the log that its input comes from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from threading import Event
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
 
 from bench.durable_app.engine import Summed
-from exop import Application, Batch, Memento, OutputPorts, Platform, Punctuation, Slet, hookimpl, input_port, slet
+from exop import (
+    Application,
+    Batch,
+    InputPort,
+    Memento,
+    Mesh,
+    OutputPorts,
+    Platform,
+    Punctuation,
+    Slet,
+    hookimpl,
+    input_port,
+    slet,
+)
 from exop.errors import NotRebuildable, PlanError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.meshes.shadow import Shadow
 from exop.model.slets.slet import spec_of
 from exop.stock.event_time import Join
-from tests.change.tools import Tap, changed, end, endless, finish, grows, suspended, whole, writing
+from tests.change.tools import PACE, Tap, changed, end, endless, finish, grows, suspended, whole, writing
 from tests.rig import PATIENCE, eventually
 
 
@@ -45,6 +58,23 @@ def summing(x: int, state: Sum) -> int:
 def remembering(x: int, state: Seen) -> int:
     """Pass on, and keep everything."""
     state.numbers.append(x)
+    return x
+
+
+class Given(Memento):
+    """A state that is made of any other."""
+
+    before: Any = None
+
+    @classmethod
+    def upgrade(cls, old: Any) -> Self:
+        """Keep the old one."""
+        return cls(before=old)
+
+
+@slet(effects=True)
+def upgraded(x: Any, state: Given) -> int:
+    """Pass on."""
     return x
 
 
@@ -318,6 +348,14 @@ def readings(position: Numbers) -> Iterator[Reading]:
 
 
 @slet
+def slowly(position: Numbers) -> Iterator[Reading]:
+    """The same, one by one."""
+    for reading in readings(position):
+        PACE.wait(0.001)
+        yield reading
+
+
+@slet
 def once(x: int) -> Reading:
     """A reading with this number."""
     return Reading(x, x)
@@ -547,9 +585,25 @@ def test_members_of_a_family_are_rebuilt_from_one_log(platform):
     finish(platform, "line")
 
 
+class Upgraded(Slet):
+    """Two inputs, with a state that is made of another."""
+
+    state: Given
+
+    @input_port
+    def left(self, left: Reading) -> int:
+        """Take one."""
+        return left.number
+
+    @input_port
+    def right(self, right: Reading) -> int:
+        """Take another."""
+        return -right.number
+
+
 def two_logs(app: Application, kept: Any) -> dict[str, Any]:
     """A log in front of each port."""
-    other = app.add("more", readings, out=app.channel("other", kind="log", keep="all"))
+    other = app.add("more", slowly, out=app.channel("other", kind="log", keep="all"))
     return {"left": kept, "right": other}
 
 
@@ -574,62 +628,101 @@ def with_effects(app: Application, kept: Any) -> dict[str, Any]:
     return {"left": kept, "right": app.add("a", telling, x=kept)}
 
 
+def behind_it(app: Application, kept: Any) -> dict[str, Any]:
+    """The same with a log behind that slet."""
+    ways = with_effects(app, kept)
+    app.channel("told", kind="log", keep="all")
+    return {**ways, "right": app.add("b", odd, x=ways["right"], out="told")}
+
+
 def without_a_log(app: Application, kept: Any) -> dict[str, Any]:
     """A source in front of one port."""
-    return {"left": kept, "right": app.add("more", readings)}
+    return {"left": kept, "right": app.add("more", slowly)}
+
+
+def one_log(app: Application, kept: Any) -> dict[str, Any]:
+    """Both streams pass one log."""
+    app.add("more", slowly, out=kept)
+    return {"left": kept, "right": app.add("a", odd, x=kept)}
+
+
+def slets_of_its_own(app: Application, kept: Any) -> dict[str, Any]:
+    """Each port by a slet of its own."""
+    return {"left": app.add("a", doubled, x=kept), "right": app.add("b", odd, x=kept)}
+
+
+SEVERAL = r"come from several logs \(kept, \w+\), .*; let all pass one log that feeds its ports, from the start"
+OWN = ", without an order between them; from the start, connect each to the log by slets of its own"
 
 
 @pytest.mark.parametrize(
-    ("ways", "problem"),
+    ("ways", "problems", "cures"),
     [
-        (
-            two_logs,
-            r"come from several logs \(kept, other\), which do not keep the order between them; let both streams",
-        ),
-        (one_slet, "several of its ports are fed by one slet, without an order between them"),
-        (through_a_queue, "several of its ports are fed by way of the queue 'kept -> sum.left'"),
-        (with_effects, r"is no log \(it is direct\), and a before it cannot be replayed; put a log behind a"),
-        (without_a_log, r"is no log \(it is direct\), and more before it cannot be replayed; put a log behind more"),
+        (two_logs, [SEVERAL], [one_log]),
+        (one_slet, ["several of its ports are fed by one slet" + OWN], [slets_of_its_own]),
+        (through_a_queue, ["several .* by way of the queue 'kept -> sum.left'; .* without queues"], [slets_of_its_own]),
+        (with_effects, ["and a before it cannot be replayed; put a log behind a from", SEVERAL], [behind_it, one_log]),
+        (without_a_log, [r"\(it is direct\), .*; put a log behind more from", SEVERAL], [two_logs, one_log]),
     ],
 )
-def test_several_inputs_without_an_order_are_refused(platform, ways, problem):
-    """By name, with the cure, before anything has happened."""
-    seen: list[int] = []
-    app = Application("line")
-    kept = app.channel("kept", kind="log", keep="all")
-    app.add("source", readings, out=kept)
-    app.add("sink", writing(seen), x=app.add("sum", Either, **ways(app, kept)))
-    platform.apply(app.build())
-    with pytest.raises(NotRebuildable, match=problem):
-        platform.plan(rebuilt(platform, Both))
-    end(platform, "line")
+def test_several_inputs_without_an_order_are_refused(platform, ways, problems, cures):
+    """By name, before anything has happened, with cures: an upgrade now, or another mesh from the start."""
+    for built, problem in zip([ways, *cures], [*problems, None], strict=True):
+        seen: list[int] = []
+        app = Application("line")
+        kept = app.channel("kept", kind="log", keep="all")
+        app.add("source", slowly, out=kept)
+        app.add("sink", writing(seen), x=app.add("sum", Either, **built(app, kept)))
+        platform.apply(app.build())
+        if problem is None:
+            rebuild(platform, Both, seen=seen, after=20)
+        else:
+            with pytest.raises(NotRebuildable, match=f"{problem}.*, or give the state an upgrade, or say lose_state"):
+                platform.plan(rebuilt(platform, Both))
+            changed(platform, "line", lambda mesh: mesh.replace("sum", Upgraded))
+        end(platform, "line")
+        state = state_of(platform)
+        assert state.sums == seen if problem is None else isinstance(state.before, Sum)
+        platform.remove("line")
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"evict": True}, r"its input 'windows' is no log \(it is window\)"),
+        ({"evict": True}, r"its input 'windows' is no log \(it is window\); give the state an upgrade, or say lose_"),
         ({"seconds": 5, "time": "real"}, "no punctuations come from stateless; put a stock:watermark behind stateless"),
     ],
 )
 def test_windows_that_depend_on_more_than_the_log_are_refused(platform, settings, problem):
-    """On what a slet has evicted from them, or on the batches whose items close them."""
-    tap = Tap()
-    app = Application("line")
-    kept = app.channel("kept", kind="log", keep="all")
-    app.add("source", tap.source(), out=kept)
+    """On what a slet has evicted from them, or on the batches whose items close them; the cures are some."""
 
     @slet
     def evicting(x: list[int], state: Sum) -> int:
+        state.total += len(x)
         return len(x)
 
-    windows = app.channel("windows", kind="window", **settings)
-    app.add("sum", evicting, x=app.add("stateless", stateless, x=kept, out=windows))
-    mesh = platform.apply(app.build()).replace("sum", evicting, rebuild="log")
-    with pytest.raises(NotRebuildable, match=problem):
-        platform.plan(mesh)
-    tap.shut()
-    finish(platform, "line")
+    for timed in [False, True] if "seconds" in settings else [False]:
+        tap, seen, app = Tap(), list[int](), Application("line")
+        kept = app.channel("kept", kind="log", keep="all")
+        app.add("source", tap.source(), out=kept)
+        windows = app.channel("windows", kind="window", **settings)
+        found = app.add("stateless", stateless, x=kept, **{} if timed else {"out": windows})
+        if timed:
+            app.add("timed", "stock:watermark", item=found, time="real", out=windows)
+        app.add("sink", writing(seen), x=app.add("sum", evicting, x=windows))
+        mesh = platform.apply(app.build())
+        if timed:
+            tap.let(12)
+            eventually(lambda seen=seen: len(seen) == 2)
+            rebuild(platform, evicting)
+            assert state_of(platform).total == sum(seen) == 9
+        else:
+            with pytest.raises(NotRebuildable, match=problem):
+                platform.plan(mesh.replace("sum", evicting, rebuild="log"))
+            platform.apply(mesh.replace("sum", evicting, lose_state=True))
+        tap.shut()
+        finish(platform, "line")
+        platform.remove("line")
 
 
 def test_windows_that_had_other_sizes_are_refused(platform):
@@ -658,28 +751,107 @@ def stateless(x: int) -> int:
 @slet(effects=True)
 def telling(x: int, state: Seen) -> int:
     """Acts on something outside."""
+    state.numbers.append(x)
     return x
 
 
+@slet(effects=False)
+def silent(x: int, state: Seen) -> int:
+    """Does not."""
+    return telling(x, state)
+
+
+class Owning(Slet, exclusive=True):
+    """Owns a port of the machine."""
+
+    state: Seen
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Pass on."""
+        return x
+
+
+@slet
+def pulling(x: InputPort[int], state: Seen) -> Iterator[int]:
+    """Pull, and keep everything."""
+    for number in x:
+        yield silent(number, state)
+
+
+def rebuilding(successor: Any) -> Callable[[Mesh], Mesh]:
+    """Replace the slet by one whose state is made from the log."""
+    return lambda mesh: mesh.replace("sum", successor, rebuild="log")
+
+
+def with_loss(mesh: Mesh) -> Mesh:
+    """By one without a state."""
+    return mesh.replace("sum", stateless, lose_state=True)
+
+
+def upgrading(mesh: Mesh) -> Mesh:
+    """By one that makes its state of the other one."""
+    return mesh.replace("sum", upgraded)
+
+
+def connected(mesh: Mesh) -> Mesh:
+    """Connect it to a slet behind the log."""
+    between = Node("between", spec_of(stateless), {}, {"x": "kept", "out": "passed"})
+    return mesh.add(between, ChannelSpec("passed")).rewire("sum", x="passed")
+
+
+def joined(mesh: Mesh, rebuild: Any = "log") -> Mesh:
+    """Add one more slet."""
+    return mesh.add(Node("more", spec_of(remembering), {}, {"x": "kept"}, rebuild=rebuild))
+
+
+def every(state: Any) -> bool:
+    """Whether it has all items."""
+    return bool(state.numbers == [*range(1, 11)])
+
+
 @pytest.mark.parametrize(
-    ("successor", "log", "problem"),
+    ("log", "edit", "problem", "cures", "made"),
     [
-        (stateless, {}, "stateless keeps no state"),
-        (telling, {}, "acts on something outside"),
-        (remembering, {"keep": 3}, "begins with row 7, and sum began at 0; let the log keep more"),
+        ({}, rebuilding(stateless), "stateless keeps no state; say lose_state=True instead", [with_loss], None),
+        ({}, rebuilding(telling), "acts on something outside .*; mark it effects=False", [rebuilding(silent)], every),
+        ({}, rebuilding(telling), "acts on something outside .*, or give its state an upgrade", [upgrading], Given),
+        (
+            {"keep": 3},
+            rebuilding(remembering),
+            "begins with row 7, and sum began at 0; let the log keep more .*, or give the state an upgrade",
+            [upgrading],
+            Given,
+        ),
+        ({}, rebuilding(Owning), "closed before it opens, .*; give the state an upgrade", [upgrading], Given),
+        (
+            {},
+            lambda mesh: connected(rebuilding(remembering)(mesh)),
+            "is connected to 'passed' by this change; rebuild it in the change before",
+            [rebuilding(remembering), connected],
+            every,
+        ),
+        (
+            {},
+            lambda mesh: rebuilding(remembering)(mesh.suspend("sum")),
+            "suspended; resume it first",
+            [lambda mesh: mesh.suspend("sum"), lambda mesh: mesh.resume("sum"), rebuilding(remembering)],
+            every,
+        ),
+        ({}, joined, "it replaces no slet; leave rebuild out", [lambda mesh: joined(mesh, None)], Sum),
+        ({}, rebuilding(pulling), "drives itself; replace it by a slet that", [rebuilding(remembering)], every),
     ],
 )
-def test_what_a_log_cannot_give_is_refused_in_the_plan(platform, successor, log, problem):
-    """Before anything has happened, with what can be done."""
+def test_what_a_log_cannot_give_is_refused_in_the_plan(platform, log, edit, problem, cures, made):
+    """Before anything has happened, with what can be done, which is done then."""
     seen: list[int] = []
-    tap = Tap()
-    platform.apply(kept_line(tap.source(), seen, **log).build())
-    tap.let(10)
-    eventually(lambda: len(seen) == 10)
-    with pytest.raises(NotRebuildable, match=problem):
-        platform.plan(rebuilt(platform, successor))
-    tap.shut()
-    finish(platform, "line")
+    with tapped(platform, seen, items=10, **log):
+        with pytest.raises(NotRebuildable, match=problem):
+            platform.plan(edit(platform.mesh("line")))
+        for cure in cures:
+            changed(platform, "line", cure)
+        state = state_of(platform)
+        assert isinstance(state, made) if isinstance(made, type) else state is None if made is None else made(state)
 
 
 def test_what_was_set_aside_is_not_part_of_a_state(platform):

@@ -261,21 +261,33 @@ def test_a_slet_that_is_fed_is_not_replaced_by_one_that_reads(platform, kind, se
         return x
 
     @slet
+    def fed_too(x: Any) -> Any:
+        return x
+
+    @slet
     def reads(x: InputPort[Any]) -> Iterator[Any]:
+        yield from x.pull()
+
+    @slet
+    def reads_too(x: InputPort[Any]) -> Iterator[Any]:
         yield from x.pull()
 
     tap = Tap()
     app = Application("line")
     stored = app.channel("stored", kind, **settings)
     app.add("source", tap.source(), out=stored)
-    app.add("sink", writing([]), x=app.add("b", fed, x=stored))
+    app.add("b", fed, x=stored)
     mesh = platform.apply(app.build())
-    with pytest.raises(PlanError, match=r"b .* 'stored' .*: fed receives each item, and reads .* under another"):
-        platform.plan(mesh.replace("b", reads))
-    node = mesh.nodes["b"]
-    mesh = platform.apply(mesh.add(Node("c", spec_of(reads), {}, node.ports)).remove("b"))
-    with pytest.raises(PlanError, match="reads reads the content at times of its own, and fed receives each item"):
-        platform.plan(mesh.replace("c", fed))
+    ways = ["fed receives each item, and reads reads", "reads reads the content at times of its own, and fed receives"]
+    cures = ["an input to which items are pushed", "an input that pulls it"]
+    for name, new, twin, way, cure in zip("bc", (reads, fed), (fed_too, reads_too), ways, cures, strict=True):
+        with pytest.raises(
+            PlanError, match=rf"{name} .*'stored'.*: {way}.*; take a slet with {cure}, or remove {name} and"
+        ):
+            platform.plan(mesh.replace(name, new))
+        mesh = platform.apply(mesh.replace(name, twin))
+        other = Node(chr(ord(name) + 1), spec_of(new), {}, mesh.nodes[name].ports)
+        mesh = platform.apply(mesh.add(other).remove(name))
     tap.shut()
     finish(platform, "line")
 

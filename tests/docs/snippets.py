@@ -54,7 +54,7 @@ def pages() -> list[Path]:
 def site_pages() -> list[Path]:
     """Every page of the site: of the project, and of its plugins and applications."""
     folders = [ROOT / "docs", *sorted((ROOT / "plugins").glob("*/docs"))]
-    readmes = [*sorted((ROOT / "plugins").glob("*/README.md")), *sorted((ROOT / "apps").glob("*/README.md"))]
+    readmes = [ROOT / "README.md", *sorted(ROOT.glob("plugins/*/README.md")), *sorted(ROOT.glob("apps/*/README.md"))]
     return [ROOT / "CHANGELOG.md", *(page for one in folders for page in sorted(one.rglob("*.md"))), *readmes]
 
 

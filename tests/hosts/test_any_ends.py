@@ -88,10 +88,10 @@ class Ends:
         self.sources, self.to = chance.choice((1, 1, 2)), chance.choice((7, 30, 100, 200))
         self.slets = slets(self.bad, self.seen, self.late)
 
-    def channel(self, app: Application, name: str, *, durable: bool) -> Any:
-        """A channel of any kind and size; the log of a durable application does not move."""
+    def channel(self, app: Application, name: str) -> Any:
+        """A channel of any kind and size; the log of a durable application moves with its files."""
         chance = self.chance
-        kind = chance.choice(("queue", "queue", "direct", *(() if durable else ("log",))))
+        kind = chance.choice(("queue", "queue", "direct", "log"))
         settings: dict[str, Any] = {"capacity": chance.choice((4, 32, 300))} if kind == "queue" else {}
         host = None if kind == "direct" else chance.choice(HOSTS)
         connector = {"capacity": chance.choice((8, 64, 1024)), "ack": chance.choice(("received", "done"))}
@@ -102,7 +102,7 @@ class Ends:
         app, chance = Application(APP), self.chance
         if durable:
             app.durable(every=chance.choice((0.05, 3600)))
-        waits, follows = (self.channel(app, name, durable=durable) for name in ("waits", "follows"))
+        waits, follows = (self.channel(app, name) for name in ("waits", "follows"))
         for tag in range(self.sources):
             app.on(chance.choice(HOSTS)).add(f"source{tag}", upto, to=self.to, tag=tag, out=waits)
         pushed, pulled, tells = self.slets

@@ -27,6 +27,7 @@ class Attacked(Target):
     other: Authority
     good: Identity
     evil: Identity
+    others: dict[str, Identity]
 
     @classmethod
     def begin(cls, folder: Path, *more: Path) -> Attacked:

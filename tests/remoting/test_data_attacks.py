@@ -1,5 +1,7 @@
 """Attacks on the data connection of a platform, by a peer with a certificate that may write to channels of a name.
 
+Some come also from peers with each of the other rights.
+
 Each ends the connection, or is refused, and costs at most 20 MB; a well-behaved peer keeps its own data connection.
 """
 
@@ -14,6 +16,7 @@ import msgspec
 import pytest
 
 from exop.remoting import ControlClient
+from exop.remoting.identity import Identity
 from exop.remoting.peers.data_frames import (
     BYTES,
     DATA,
@@ -39,7 +42,18 @@ role = "observe"
 
 [peers.evil]
 write = ["shop/orders*"]
+
+[peers.reader]
+read = ["*/*"]
+
+[peers.observer]
+role = "observe"
+
+[peers.operator]
+role = "operate"
 """
+#: The peers that have another right.
+OTHERS = ("reader", "observer", "operator")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +64,8 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     policy.write_text(POLICY)
     policy.chmod(0o600)
     with Attacked.begin(folder, policy) as attacked:
-        for name in ("good", "evil"):  # what the first connections import belongs to the memory of before
+        attacked.others = {name: Identity(attacked.authority.issue(name)) for name in OTHERS}
+        for name in ("good", "evil", *OTHERS):  # what the first connections import belongs to the memory of before
             Link(attacked, name).close()
         yield attacked
 
@@ -59,7 +74,8 @@ class Link:
     """The connections of a peer: control, and data after its ticket."""
 
     def __init__(self, attacked: Attacked, name: str) -> None:
-        identity = attacked.good if name == "good" else attacked.evil
+        self.name = name
+        identity = {"good": attacked.good, "evil": attacked.evil, **attacked.others}[name]
         self.client = ControlClient(attacked.uris["tls"], identity=identity, name=name, timeout=PATIENCE)
         self.data = self.client.open_data()
         self.data.settimeout(PATIENCE)
@@ -103,10 +119,10 @@ def good(attacked: Attacked) -> Iterator[Link]:
 
 
 @pytest.fixture
-def evil(attacked: Attacked, good: Link) -> Iterator[Link]:
+def evil(attacked: Attacked, good: Link, request: pytest.FixtureRequest) -> Iterator[Link]:
     """A connection of the attacker; after the attack, the memory is as before."""
     before = attacked.forget_peak()
-    link = Link(attacked, "evil")
+    link = Link(attacked, getattr(request, "param", "evil"))
     yield link
     link.close()
     assert attacked.peak() - before < GROWTH
@@ -209,3 +225,14 @@ def test_floods(evil: Link, name: str, reads: bool) -> None:
         reading.join()
     else:
         evil.ended()
+
+
+@pytest.mark.parametrize("name", ["bytes without permission", "a body of petabytes", "connectors"])
+@pytest.mark.parametrize("evil", OTHERS, indirect=True)
+def test_another_right_brings_no_memory(evil: Link, name: str) -> None:
+    """Who may read, observe or operate may not write; the state that an operator may send is stored as it comes."""
+    with suppress(OSError):
+        for begin in range(0, 10_000, 500) if name in FLOODS else ():
+            evil.data.sendall(b"".join(map(FLOODS[name], range(begin, begin + 500))))
+    evil.send(FRAMES.get(name, FRAMES["a compressed frame"]))
+    assert (evil.name, name) == ("operator", "bytes without permission") or evil.ended()

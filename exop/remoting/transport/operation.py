@@ -159,9 +159,7 @@ def operation_of(
 
 
 @cache
-def _request_of(
-    marked: Callable[..., Any], wire: frozenset[tuple[str, Any]]
-) -> tuple[Any, Any, str | None, str]:
+def _request_of(marked: Callable[..., Any], wire: frozenset[tuple[str, Any]]) -> tuple[Any, Any, str | None, str]:
     """Return the types of the request and the reply, the parameter that is the whole request, and the documentation.
 
     Made once: of each further platform in a process, it would take a third of the start.

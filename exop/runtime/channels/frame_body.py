@@ -133,14 +133,13 @@ def checked(event: Event) -> Event:
         NotStorable: it is too large.
     """
     size, most = event.size, wire.MOST_OF_EVENT - wire.MOST_BYTES
-    problem = f"it has {size} bytes, and the bound is {most}" if size > most else ""
+    problem, cure = f"it has {size} bytes, and the bound is {most}" if size > most else "", "send it in parts"
     if not problem and size > wire.MOST_BYTES and event.head not in (ARROW, BYTES, SCALARS):
         try:
             decode(event.data, levels=_LEVELS, most=_MADE)
         except StoredStateError as error:
-            problem = str(error.__cause__ or error)
+            problem, cure = str(error.__cause__ or error), f"{cure}, or as bytes, an array or a record batch"
     if problem:
-        cure = "send it in parts, or as bytes, an array or a record batch"
         raise NotStorable(place="a connector", value="an item", problem=problem, cure=cure)
     return event
 

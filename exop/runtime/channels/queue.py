@@ -177,10 +177,11 @@ class Buffered(Channel):
                 names = ", ".join(sorted(repr(queue.name) for queue in reader.queues))
                 self.trouble = (
                     f"{reader.name} takes nothing from {where} until something arrives in {names}, and {driver.name} "
-                    f"fills both; let the slet pull from its ports in turn, or give {where} room for all items"
+                    f"fills both; replace it by a slet that pulls in turn, or begin again with room for all in {where}"
                 )
             self.alarm()
-            driver.hold(self.trouble, until=lambda: driver.ending)
+            driver.hold(self.trouble, until=lambda: driver.ending or (self.worker or self.taker) is not reader)
+            self.trouble = None
 
 
 class QueueChannel(Buffered):

@@ -390,10 +390,8 @@ def _settle(taker: Checkpointer, plan: Plan, sinks: list[Component]) -> None:
         text = f"{names} cannot commit the output that is held for the next checkpoint: {problem}"
         given_up = {step.node for step in plan.steps if step.after is not None and step.after.lose_state}
         if not given_up >= {one.node.name for one in sinks}:
-            raise PlanError(
-                f"{text}; repair that, or give this output up: replace {names} with lose_state=True (--lose-state) "
-                f"by a slet that writes at once (stock:write_lines)"
-            ) from problem
+            cure = f"replace {names} by stock:write_lines with another path and lose_state=True (--lose-state)"
+            raise PlanError(f"{text}; repair that, or give this output up: {cure}") from problem
         logger("exop.wiring").error(f"{text}; it is lost with the state", application=plan.after.name)
 
 

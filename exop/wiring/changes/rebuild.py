@@ -63,7 +63,7 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
         if step.before is None:
             raise _refused(node, "it replaces no slet", "leave rebuild out")
         if spec.state is None and spec.tie is None:
-            raise _refused(node, f"{spec.name} keeps no state", "leave rebuild out")
+            raise _refused(node, f"{spec.name} keeps no state", "say lose_state=True instead of rebuild")
         if spec.iterated or (spec.own_driver and spec.tie is None) or not spec.inputs:
             raise _refused(node, f"{spec.name} drives itself", "replace it by a slet that items are pushed to")
         if step.exclusive:
@@ -83,7 +83,7 @@ def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[H
     paths = [_path_to(node, deployment, port) for port in node.inputs()]
     if len(names := sorted({path[0].channel for path in paths})) > 1:
         problem = f"its inputs come from several logs ({', '.join(names)}), which do not keep the order between them"
-        raise _refused(node, problem, f"let both streams pass one log, from which its ports are fed, or {OTHERWISE}")
+        raise _refused(node, problem, f"let all pass one log that feeds its ports, from the start, or {OTHERWISE}")
     log = deployment.channels[names[0]]
     assert isinstance(log, LogChannel)
     if len(paths) > 1:
@@ -93,7 +93,7 @@ def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[H
         queues += [hop.channel for hop in hops if deployment.channels[hop.channel].buffered]
         if queues or len({hop.to for hop in hops}) < len(hops):
             by = f"by way of the queue {queues[0]!r}" if queues else "by one slet, without an order between them"
-            cure = f"connect each to the log by slets of its own, without queues, or {OTHERWISE}"
+            cure = f"from the start, connect each to the log by slets of its own, without queues, or {OTHERWISE}"
             raise _refused(node, f"several of its ports are fed {by}", cure)
     since = _since(node, deployment, log.name, paths)
     if log.start > since.offset:
@@ -122,7 +122,7 @@ def _path_to(node: Node, deployment: Deployment, port: str) -> list[Hop]:
     """Return the path from a log to a port of the node; the slets on it must depend on nothing but their one input."""
     mesh, name, to, hops = deployment.mesh, node.ports[port], f"{node.name}.{port}", list[Hop]()
     if name not in mesh.nodes[node.name].inputs().values():
-        raise _refused(node, f"its input is connected to {name!r} by this change", "make two changes of it")
+        raise _refused(node, f"its input is connected to {name!r} by this change", "rebuild it in the change before")
     if node.slet.ports[port].pulled:
         raise _refused(node, f"it reads {name!r} as it was at the time", OTHERWISE)
     while not isinstance(channel := deployment.channels[name], LogChannel):
@@ -133,12 +133,12 @@ def _path_to(node: Node, deployment: Deployment, port: str) -> list[Hop]:
         before, out = producers[0]
         if isinstance(channel, WindowChannel) and channel.unpunctuated and timed_by(channel) is not None:
             problem = f"the window {name!r} is by time, and no punctuations come from {before.name}"
-            raise _refused(node, problem, f"put a stock:watermark behind {before.name}, or {OTHERWISE}")
+            raise _refused(node, problem, f"put a stock:watermark behind {before.name} from the start, or {OTHERWISE}")
         taken, spec = before.inputs(), before.slet
         pulled = any(spec.ports[port].pulled for port in taken)
         if spec.iterated or spec.own_driver or spec.has_effects or len(taken) != 1 or pulled:
             problem = f"its input {name!r} is no log (it is {kind}), and {before.name} before it cannot be replayed"
-            raise _refused(node, problem, f"put a log behind {before.name}, or {OTHERWISE}")
+            raise _refused(node, problem, f"put a log behind {before.name} from the start, or {OTHERWISE}")
         hops.insert(0, Hop(name, f"{before.name}.{out}", to))
         ((port, name),) = taken.items()
         to = f"{before.name}.{port}"

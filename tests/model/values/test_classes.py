@@ -11,7 +11,8 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, is_dataclass
-from types import ModuleType
+from itertools import count
+from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -225,3 +226,14 @@ def test_a_class_is_found_when_the_thread_that_imports_its_module_has_done_that(
             gate.set()
     forget()
     del sys.modules["half_imported"]
+
+
+def test_a_module_that_is_imported_without_end_is_not_waited_for_so_long(monkeypatch):
+    """After some seconds it counts as it is; the error says what to do."""
+    hanging, clock = ModuleType("hanging"), count()
+    hanging.__spec__ = SimpleNamespace(_initializing=True)
+    monkeypatch.setitem(sys.modules, "hanging", hanging)
+    monkeypatch.setattr(classes, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None))
+    with pytest.raises(StoredStateError, match="hanging has no Late; .*; install the code that has hanging"):
+        named("hanging:Late")
+    assert 10 < next(clock) < 20

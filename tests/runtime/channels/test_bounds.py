@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
@@ -33,6 +34,7 @@ from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.spill import Spill
 from exop.runtime.channels.wire import COLUMNS, CONTROL, ITEMS, LIST, Frame, Progress, Undecoded
+from exop.runtime.dataflow.entry import Method
 from tests.runtime.rig import Log, joined
 
 CAPACITY = 100
@@ -178,8 +180,31 @@ def test_a_list_in_one_item_is_bounded_in_memory(monkeypatch: pytest.MonkeyPatch
     there.received(Frame(0, 1, ITEMS, [GENERAL + b"\x91" + array(2**17 + 1, b"\x90")]))
     ((_, left),) = there.capture()["entries"]
     assert isinstance(left, Undecoded)
-    with pytest.raises(NotStorable, match="send it in parts, or as bytes, an array or a record batch"):
-        checked(event_of("push", [[] for _ in range(2**17 + 1)]))
+    item = [*range(2**17 + 1)]
+    with pytest.raises(NotStorable, match="; send it in parts, or as bytes, an array or a record batch"):
+        checked(event_of("push", item))
+    assert crossed("push", item[: 2**16]) == item[: 2**16]
+    assert crossed("push", numpy.array(item).tobytes()) == numpy.array(item).tobytes()
+    assert crossed("push", numpy.array(item)).tolist() == item
+    assert crossed("push_batch", pa.record_batch({"n": item})) == pa.record_batch({"n": item})
+
+
+def crossed(method: Method, payload: Any) -> Any:
+    """What arrives of a payload at the other half."""
+    event, there = checked(event_of(method, payload)), receiving()
+    there.received(Frame(0, event.events, event.form, [b"".join(map(bytes, body_of([event])))]))
+    ((_, found),) = there.capture()["entries"]
+    return found
+
+
+@pytest.mark.parametrize("form", [bytes, numpy.frombuffer, lambda item: {"a": item}])
+def test_an_item_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch, form: Callable[[bytes], Any]) -> None:
+    """As bytes, too, so that parts are the only cure."""
+    monkeypatch.setattr(wire, "MOST_OF_EVENT", 100_000 + wire.MOST_BYTES)
+    item = bytes(100_008)
+    with pytest.raises(NotStorable, match=r"it has 100\d+ bytes, and the bound is 100000; send it in parts$"):
+        checked(event_of("push", form(item)))
+    assert repr(crossed("push", form(item[:50_000]))) == repr(form(item[:50_000]))
 
 
 def test_frames_that_wait_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

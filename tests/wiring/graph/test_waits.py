@@ -43,6 +43,16 @@ class FirstLeft(Slet):
         yield from self.right
 
 
+class InTurn(FirstLeft):
+    """Pulls from the right what there is after each item from the left."""
+
+    def __iter__(self) -> Iterator[int]:
+        for item in self.left:
+            yield item
+            yield from self.right.pull(wait=False)
+        yield from self.right
+
+
 class Aside(Slet):
     """Is called for what comes from the left, and pulls what there is from the right."""
 
@@ -74,10 +84,10 @@ class PullingEngine(Slet, own_driver=True):
         self.out.end()
 
 
-def diamond(reader: Any, between: int = 0) -> tuple[Application, list[int]]:
+def diamond(reader: Any, between: int = 0, capacity: int = 3) -> tuple[Application, list[int]]:
     """Two narrow queues that one source fills; slets in the left branch."""
     app, seen = Application("diamond"), list[int]()
-    right = app.channel("right", kind="queue", capacity=3)
+    right = app.channel("right", kind="queue", capacity=capacity)
     left = app.channel("left-0", kind="queue", capacity=3)
     app.add("both", Both, item=app.add("numbers", source_of(range(LAST))), left=left, right=right)
     for number in range(1, between + 1):
@@ -100,16 +110,27 @@ def test_a_pulled_port_in_a_diamond_goes_on(rig, reader, between):
     rig.undeploy(deployment)
 
 
-def test_a_diamond_that_has_no_end_names_the_queue_and_the_cure(rig, monkeypatch):
-    """Beyond the bound the queue is in trouble: who takes nothing from it, until what comes, and what to do."""
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_diamond_that_has_no_end_names_the_queue_and_the_cures(monkeypatch, replaced):
+    """Beyond the bound the queue is in trouble: who takes nothing from it, until what comes, and what helps."""
     monkeypatch.setattr("exop.runtime.channels.queue.SPILL", 5)
-    app, _ = diamond(FirstLeft)
-    deployment = rig.deploy(app)
-    queue = deployment.channels["right"]
-    eventually(lambda: queue.trouble)
-    assert "takes nothing from the queue 'right' until something arrives in 'left-0'" in queue.trouble
-    assert "pull from its ports in turn" in queue.trouble
-    assert queue.depth <= 3 + 5 + 2
+    app, seen = diamond(FirstLeft)
+    with Platform() as platform:
+        mesh = platform.apply(app.build())
+        queue = platform.deployment("diamond").channels["right"]
+        eventually(lambda: queue.trouble)
+        assert "reader takes nothing from the queue 'right' until something arrives in 'left-0'" in queue.trouble
+        assert queue.depth <= 3 + 5 + 2
+        if replaced:
+            assert "; replace it by a slet that pulls in turn" in queue.trouble
+            platform.apply(mesh.replace("reader", InTurn))
+        else:
+            assert "or begin again with room for all in the queue 'right'" in queue.trouble
+            platform.remove("diamond")
+            app, seen = diamond(FirstLeft, capacity=LAST)
+            platform.apply(app.build())
+        assert platform.wait("diamond", PATIENCE)
+    assert sorted(seen) == sorted([*range(LAST)] * 2)
 
 
 class Late(Slet, own_driver=True):

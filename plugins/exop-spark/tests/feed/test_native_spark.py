@@ -1,15 +1,17 @@
 """Rows that do not pass through the platform: Spark's tasks read a partitioned log, and stage what they compute."""
 
+import json
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import field
 from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from exop_kafka import MockCluster
+from exop_kafka import MockCluster, Record
 from exop_spark import EventTime, Input, Receipt, query
 
 from exop import Application, Memento, Platform, Punctuation, hookimpl, slet
@@ -73,20 +75,30 @@ def test_windows_over_a_log_that_spark_reads_leave_as_receipts(spark, tmp_path):
 
 
 def test_records_of_a_topic_that_are_no_rows_are_left_to_the_policy(spark):
-    """The error names the first one; the cure that it names lets the query go on behind it, and sets them aside."""
+    """The error names the first one; its cures let the query go on behind it, or set them aside, or do without one."""
     found: list[dict[str, Any]] = []
 
     @slet
     def gather(row: dict[str, Any]) -> None:
         found.append(row)
 
+    @slet
+    def decodes(record: Record) -> dict[str, Any] | None:
+        with suppress(ValueError):
+            row = json.loads(record.value)
+            return row if isinstance(row, dict) and row.keys() == {"time", "key"} else None
+
     wrong = [b"null", b"{}", b'{"time": 1}', b'{"time": 1, "key": 1}\n{"time": 2, "key": 2}', b"\xff", b""]
-    app, ends = Application("topic"), [b'{"time": %d, "key": 0}' % n for n in range(2)]
+    app, ends = Application("topic"), [b'{"time": %d, "key": 0}' % n for n in range(3)]
     with MockCluster({"rows": 1}) as cluster, Platform(control=False) as platform:
         producer = Producer({"bootstrap.servers": cluster.brokers})
-        for value in (ends[0], *wrong, ends[1]):
-            producer.produce("rows", value)
-        assert producer.flush(60) == 0
+
+        def written(*values: bytes) -> None:
+            for value in values:
+                producer.produce("rows", value)
+            assert producer.flush(60) == 0
+
+        written(ends[0], *wrong, ends[1])
         rows = app.channel("rows", "kafka", topic="rows", brokers=cluster.brokers, start="oldest")
         copied = query("copied", "SELECT * FROM rows", inputs={"rows": ROWS}, out=ROWS)
         app.add("gather", gather, row=app.add("copied", copied, rows=rows, warm_up=0))
@@ -95,15 +107,22 @@ def test_records_of_a_topic_that_are_no_rows_are_left_to_the_policy(spark):
         eventually(lambda: parts["copied"].error is not None, seconds=240)
         error = str(parts["copied"].error)
         assert "the topic 'rows', partition 0, offset 1: the value is not one JSON object with the columns" in error
-        cure = re.search(r"exop configure APP.NODE (\w+)=skip` \(or on_error=(dead-letter)\)", error)
+        cure = re.search(r"exop configure APP.NODE on_error=(\w+)` \(or on_error=(dead-letter)\); or .* `(\S+)`", error)
         assert cure is not None
         assert not found
-        platform.apply(mesh.configure("copied", **{cure[1]: cure[2]}))
+        mesh = platform.apply(mesh.configure("copied", on_error=cure[1]))
         eventually(lambda: len(found) == 2, seconds=240)
+        platform.apply(mesh.configure("copied", on_error=cure[2]))
+        written(*wrong, ends[2])
+        eventually(lambda: len(found) == 3, seconds=240)
         letters = platform.deployment("topic").components["copied"].trouble.dead
         eventually(lambda: len(letters) == len(wrong), seconds=240)
-    assert found == [{"time": 0, "key": 0}, {"time": 1, "key": 0}]
-    assert [(one.item[0]["offset"], one.item[0]["value"]) for one in letters] == [*enumerate(wrong, 1)]
+        other = Application("other")
+        records = other.add("read", cure[3], topic="rows", brokers=cluster.brokers, follow=False)
+        other.add("gather", gather, row=other.add("decodes", decodes, record=records))
+        other.run(platform)
+    assert found == [{"time": n, "key": 0} for n in range(3)] * 2
+    assert [(one.item[0]["offset"], one.item[0]["value"]) for one in letters] == [*enumerate(wrong, len(wrong) + 2)]
 
 
 class World:

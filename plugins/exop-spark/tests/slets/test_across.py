@@ -49,22 +49,22 @@ def test_a_round_trip_while_the_stream_runs(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(("kind", "window"), [("double", 60.0), ("float", 86400.5)])
-def test_windows_over_floating_point_times_have_any_length(kind: str, window: float):
-    """The same windows as on another engine, and all of them at the end of the stream."""
-    settings = {"columns": f"ts {kind}, region string", "time": "ts", "keys": ["region"], "window": window}
-    settings["values"] = {"orders": "count(*)"}
+@pytest.mark.parametrize(("kind", "window", "moved"), [("double", 60.0, 3), ("float", 86400.5, 0)])
+def test_windows_over_floating_point_times_have_any_length(kind: str, window: float, moved: int):
+    """The same windows as on another engine, which may have begun them, and all of them at the end of the stream."""
+    settings = {"columns": f"ts {kind}, region string, amount {kind}", "time": "ts", "keys": ["region"]}
+    settings |= {"window": window, "values": {"orders": "count(*)", "turnover": "sum(amount)"}}
     times = [0.37, 59.5, 60.0, 61.37, 86400.5, 1e10 if kind == "float" else 1e13]
-    batch = pa.RecordBatch.from_pylist([{"ts": time, "region": "ch"} for time in times], schema_of(settings["columns"]))
-    given = [batch.slice(0, 2), Punctuation(59.75), batch.slice(2)]
+    rows = [{"ts": time, "region": "ch", "amount": number / 8} for number, time in enumerate(times)]
+    batch = pa.RecordBatch.from_pylist(rows, schema_of(settings["columns"]))
+    given = [batch.slice(0, 1), Punctuation(0.5), batch.slice(1, 2), batch.slice(3)]
+    with open_slet(Aggregate, **settings) as begun:
+        assert not [row for item in given[:moved] for row in begun.rows(item) if row != given[1]]
+        begun.flush()
+    state = begun.state if moved else EngineState()
+    found = feed(Aggregate, given, **settings), feed(aggregate, given[moved:], **settings, warm_up=0, state=state)
     here, there = (
-        [
-            row
-            for one in feed(slet, given, **settings, **own)
-            if isinstance(one, pa.RecordBatch)
-            for row in one.to_pylist()
-        ]
-        for slet, own in ((Aggregate, {}), (aggregate, {"warm_up": 0}))
+        [row for one in results if isinstance(one, pa.RecordBatch) for row in one.to_pylist()] for results in found
     )
     assert here == there
     assert sum(row["orders"] for row in there) == len(times)
