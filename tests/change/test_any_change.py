@@ -644,7 +644,7 @@ def test_any_change_of_any_mesh(platform, seed, more):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("seed", [*range(16), 2100295, 2300555])
+@pytest.mark.parametrize("seed", [*range(12), 2100295, 2300555])
 def test_any_change_with_letters_and_tables(platform, seed):
     """Dead letters that go into a channel are counted as other items, and nothing goes past an unfilled table."""
     wrong = run(platform, "any", random.Random(seed), more=True, edits=LATER)
