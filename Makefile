@@ -42,7 +42,7 @@ test-edges: $(READY) ## tests with servers, or more Java than one Spark session,
 	$(BIN)/python -m pytest -m edges
 
 test-all: test test-edges ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
-	EXOP_STRESS=300 $(BIN)/python -m pytest -k 'a_long_campaign or for_long' tests/change tests/hosts tests/mesh
+	EXOP_STRESS=300 $(BIN)/python -m pytest -k 'a_long_campaign or for_long' tests/change tests/hosts tests/mesh tests/wiring
 	EXOP_CLUSTER=1 $(BIN)/python -m pytest -rs tests/bench/test_spark_cluster.py
 	EXOP_NAMESPACES=1 $(BIN)/python -m pytest -rs tests/hosts/test_namespaces.py
 	EXOP_CLUSTER=1 $(BIN)/python -m pytest -rs plugins/exop-spark/tests/cluster plugins/exop-spark/tests/storage/test_moving.py

@@ -40,6 +40,7 @@ class Marks:
     marks: dict[str, int] = field(default_factory=dict)
     seen: dict[tuple[str, str], int] = field(default_factory=dict)
     lots: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
 
 
 class Held(Memento):
@@ -151,6 +152,7 @@ class OfferedMesh(RandomMesh):
             {place: len(found) for place, found in notes.marks.items()},
             {(name, port): len(got) for name, seen in self.seen.items() for port, got in seen.items()},
             {name: one.number for name, one in self.written.items()},
+            dict(notes.steps),
         )
 
     def forget_since(self, marks: Marks) -> None:
@@ -158,6 +160,7 @@ class OfferedMesh(RandomMesh):
         notes: Notes = self.notes
         notes.given.clear()
         notes.given.update(marks.given)
+        notes.steps = dict(marks.steps)
         notes.inside.clear()
         for place, found in notes.taken.items():
             del found[marks.taken.get(place, 0) :]

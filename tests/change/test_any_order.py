@@ -4,14 +4,16 @@ import os
 import random
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -24,8 +26,9 @@ from hypothesis.stateful import (
 
 from bench.cases import state_at_rest
 from exop import Platform
-from exop.errors import CheckpointError, LifecycleError, UnknownName
+from exop.errors import CheckpointError, LifecycleError, StateError, UnknownName
 from exop.hooks import Plugins
+from exop.runtime.conditional_updates import UpdateLog
 from exop.runtime.durable import checkpointer
 from exop.runtime.durable.store import Checkpoints
 from exop.runtime.supervision import failure_policy as failure
@@ -33,9 +36,10 @@ from tests.change import offered
 from tests.change.offered import Marks, OfferedChanges, OfferedMesh, refused_slets
 from tests.change.test_closed_sinks import nothing_is_settled, removed_without
 from tests.change.tools import Books
+from tests.mesh import stations
 from tests.mesh.random_mesh import verdict, wrong_figures
 from tests.mesh.test_any_mesh import PATIENCE, heal, state_of
-from tests.rig import threads_leave
+from tests.rig import eventually, threads_leave
 
 #: So many applications run at once, at the most.
 AT_ONCE = 2
@@ -43,6 +47,8 @@ AT_ONCE = 2
 SOME = 6
 #: So many steps one platform lives through, at the most.
 STEPS = 60
+#: The edits behind which there may be no checkpoint.
+EDITED = ("arm", "replace", "replace", "suspend", "resume", "twist")
 #: A file system in memory, where there is one: what is proven here does not need a disk.
 MEMORY = Path("/dev/shm")
 SEEDS = st.integers(0, 1 << 32)
@@ -161,6 +167,12 @@ class AnyOrder(RuleBasedStateMachine):
 
     @precondition(lambda self: self.changes)
     @rule(seed=SEEDS)
+    def arm(self, seed: int) -> None:
+        """Another setting from a point in the stream on."""
+        self.change(seed, "arm")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
     def suspend(self, seed: int) -> None:
         """A node lets nothing in."""
         self.change(seed, "suspend")
@@ -243,6 +255,14 @@ class AnyOrder(RuleBasedStateMachine):
                 self.balance(name)
 
     @precondition(lambda self: self.changes and self.since >= SOME)
+    @rule(seed=SEEDS, edits=st.lists(st.sampled_from(EDITED), min_size=1, max_size=3))
+    def crash_behind(self, seed: int, edits: list[str]) -> None:
+        """The same, with a change that is stored, and no checkpoint with it."""
+        with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
+            self.change(seed, *edits)
+        self.crash_and_recover()
+
+    @precondition(lambda self: self.changes and self.since >= SOME)
     @rule(seed=SEEDS)
     def finish(self, seed: int) -> None:
         """Let one come to its end, and see what has come of it."""
@@ -271,7 +291,7 @@ class AnyOrder(RuleBasedStateMachine):
         changes = self.some(seed)
         if changes.name in self.platform.applications():
             assert self.platform.remove(changes.name, timeout=PATIENCE), "a thread has not left"
-        wrong = changes.unwritten()
+        wrong = changes.made.notes.wrong + changes.unwritten()
         assert not wrong, "\n".join([*wrong, *changes.trace])
         del self.changes[changes.name], self.written[changes.name]
 
@@ -295,16 +315,16 @@ class AnyOrder(RuleBasedStateMachine):
             self.ends.close()
 
 
-def run(examples: int, *, seeded: bool) -> None:
-    """So many platforms with up to `STEPS` steps each; the steps of *seeded* runs are the same every time."""
+def run(examples: int, number: int | None = None) -> None:
+    """So many platforms with up to `STEPS` steps each; the steps of a *number*, or of none, are the same every time."""
     AnyOrder.steps = 0
     run_state_machine_as_test(
-        AnyOrder,
+        AnyOrder if number is None else seed(number)(type("AnyOrder", (AnyOrder,), {})),
         settings=settings(
             max_examples=examples,
             stateful_step_count=STEPS,
             deadline=None,
-            derandomize=seeded,
+            derandomize=number is None,
             database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
@@ -315,23 +335,31 @@ def run(examples: int, *, seeded: bool) -> None:
 @pytest.mark.timeout(0)
 def test_any_order() -> None:
     """A first part of the campaign, the same every time; mistakes that are planted show in the first hundred steps."""
-    run(3, seeded=True)
+    run(3)
     assert AnyOrder.steps > 120
 
 
-#: The steps in which sinks come and go.
+#: The steps in which sinks come and go, and those in which settings change at points in the stream.
 CLOSING = ("add", "add", "remove", "exchange", "exchange", "several", "checkpoint", "crash_and_recover")
+ARMING = ("arm", "arm", "crash_behind")
 
 
-def sinks_come_and_go(seed: int) -> None:
-    """A few steps, most of which concern sinks that hold output for checkpoints; the streams go on until the end."""
-    machine, chance = AnyOrder(), random.Random(seed)
+def walk(number: int, steps: tuple[str, ...]) -> None:
+    """A few steps, most of which are of one kind; the streams go on until the end."""
+    machine, chance = AnyOrder(), random.Random(number)
     machine.start()
+    machine.ends.enter_context(mock.patch.object(stations.Station, "is_bad", return_value=False))
+    machine.ends.enter_context(mock.patch.object(stations, "STRIDE", 1000))  # not before the checkpoint of the change
     try:
         with mock.patch.object(offered, "LIMITS", (1 << 30,)):
             machine.deploy(chance.randrange(1 << 32))
         for _ in range(10):
-            if (step := chance.choice(CLOSING)) != "crash_and_recover":
+            if (step := chance.choice(steps)) == "crash_behind":
+                before = (changes := machine.some(0)).pending()
+                with suppress(AssertionError):
+                    eventually(lambda: changes.pending() < max(before, 1), seconds=2.0)  # noqa: B023
+                machine.crash_behind(chance.randrange(1 << 32), ["replace", "replace"])
+            elif step != "crash_and_recover":
                 getattr(machine, step)(chance.randrange(1 << 32))
             elif machine.since >= SOME:
                 machine.crash_and_recover()
@@ -344,27 +372,49 @@ def sinks_come_and_go(seed: int) -> None:
             machine.teardown()
 
 
-@pytest.mark.parametrize(("plant", "known"), [(nothing_is_settled, 9), (removed_without, 8)])
-def test_a_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None], known: int) -> None:
-    """A sink that is closed loses what it holds: one of a few runs shows it."""
+def holds_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has taken effect since the checkpoint is stored with the edit of its node."""
+    monkeypatch.setattr(UpdateLog, "to_store", lambda self, after: after)
 
-    def shows(seed: int) -> bool:
+
+@pytest.mark.parametrize(
+    ("plant", "steps", "known", "said"),
+    [
+        (nothing_is_settled, CLOSING, 9, "has written"),
+        (removed_without, CLOSING, 8, "has written"),
+        (holds_from_the_start, ARMING, 10, "at the step"),
+    ],
+)
+def test_a_planted_mistake_is_found(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None], steps: Any, known: int, said: str
+) -> None:
+    """A sink that is closed loses what it holds, or a setting changes too early: one of a few runs shows it."""
+
+    def shows(number: int) -> bool:
         try:
-            sinks_come_and_go(seed)
+            walk(number, steps)
         except AssertionError as found:
-            return "has written" in str(found)
+            return said in str(found)
         return False
 
     with monkeypatch.context() as planted:
         plant(planted)
-        found = next((seed for seed in (known, *range(20)) if shows(seed)), None)
+        found = next((number for number in (known, *range(20)) if shows(number)), None)
     assert found is not None
     assert not shows(found), "the same steps are to be right without the mistake"
 
 
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
 @pytest.mark.timeout(0)
-def test_a_long_campaign() -> None:
-    """10 000 steps, others every time."""
-    run(300, seeded=False)
-    assert AnyOrder.steps > 10_000
+def test_any_order_for_long() -> None:
+    """Others for as long as there is time."""
+    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
+    until = time.monotonic() + float(seconds)
+    for number in count(int(first or time.time())):
+        if time.monotonic() > until:
+            break
+        try:
+            run(3, number)
+        except BaseException as problem:
+            problem.add_note(f"EXOP_STRESS=1:{number}")
+            raise

@@ -1,5 +1,6 @@
 """A sink that holds output for the checkpoints writes it, once, whenever and however the sink is closed."""
 
+import os
 import random
 import re
 import shutil
@@ -7,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,6 +17,7 @@ import pytest
 
 from bench.cases import state_at_rest
 from exop import Application, Memento, Platform, Slet, hookimpl, input_port, slet
+from exop.cli.commands.monitoring import not_running
 from exop.errors import ExopError, LastCheckpointFailed, PlanError, StateError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
@@ -178,6 +181,16 @@ class Walk:
         """Take a checkpoint."""
         self.platform.checkpoint("app")
 
+    def fail(self) -> None:
+        """Fail to take checkpoints: health tells it from the second one on, until there is room."""
+        with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
+            for told in (False, True):
+                with pytest.raises(StateError):
+                    self.checkpoint()
+                assert any("no room" in line for line in not_running(self.platform.status())) == told
+        self.checkpoint()
+        assert not [*not_running(self.platform.status())]
+
     def crash(self) -> None:
         """Go on from what is on the disk."""
         with state_at_rest(self.platform):
@@ -191,7 +204,7 @@ class Walk:
 
     def step(self) -> None:
         """Do something."""
-        steps: list[Callable[[], None]] = [self.flow] * 4 + [self.add, self.add, self.checkpoint, self.crash]
+        steps: list[Callable[[], None]] = [self.flow] * 4 + [self.add, self.add, self.checkpoint, self.fail, self.crash]
         steps += [lambda: self.close(how="remove"), lambda: self.close(how="replace")] * 2
         self.chance.choice(steps)()
 
@@ -271,7 +284,7 @@ def test_a_sink_is_closed_also_while_nothing_can_be_stored(tmp_path):
         with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
             with pytest.raises(PlanError, match="no room; repair that, or give this output up") as refused:
                 walk.platform.apply(walk.mesh().remove(name))
-            cure = re.search(r"replace (\S+) by (\S+) with another path and lose_state=True$", str(refused.value))
+            cure = re.search(r"replace (\S+) by (\S+) with another path and lose_state=True \(--lose-state\)$", str(refused.value))
             assert cure is not None
             walk.platform.apply(walk.mesh().replace(cure[1], slets[cure[2]], lose_state=True, path=lines))
             before = walk.allowed
@@ -280,6 +293,23 @@ def test_a_sink_is_closed_also_while_nothing_can_be_stored(tmp_path):
         assert [*map(int, lines.read_text().split())] == [*range(before + 1, walk.allowed + 1)]
     finally:
         walk.platform.close()
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_every_item_is_written_once_for_long(tmp_path):
+    """The same with as many walks as the time allows."""
+    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
+    until = time.monotonic() + float(seconds)
+    for seed in count(int(first or time.time())):
+        if time.monotonic() > until:
+            break
+        try:
+            assert not walked(tmp_path / "walk", seed)
+        except BaseException as problem:
+            problem.add_note(f"EXOP_STRESS=1:{seed}")
+            raise
+        shutil.rmtree(tmp_path / "walk")
 
 
 def nothing_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,11 +337,23 @@ def end_counts_as_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durability, "last_checkpoint", lambda *given, **more: suppress(ExopError))
 
 
-MISTAKES = [nothing_is_settled, settled_without_a_checkpoint, removed_without, end_counts_as_stored]
+def failures_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that fails again and again is no trouble of the application."""
+    monkeypatch.setattr(Checkpointer, "_note", lambda self, trouble: None)
 
 
-@pytest.mark.parametrize("plant", MISTAKES)
-def test_a_planted_mistake_is_found(tmp_path, monkeypatch, plant):
+#: Each with a walk that shows it.
+MISTAKES = {
+    nothing_is_settled: 0,
+    settled_without_a_checkpoint: 1,
+    removed_without: 0,
+    end_counts_as_stored: 1,
+    failures_are_not_told: 0,
+}
+
+
+@pytest.mark.parametrize(("plant", "known"), MISTAKES.items())
+def test_a_planted_mistake_is_found(tmp_path, monkeypatch, plant, known):
     """A few walks show it."""
     plant(monkeypatch)
 
@@ -321,4 +363,4 @@ def test_a_planted_mistake_is_found(tmp_path, monkeypatch, plant):
         except (AssertionError, StateError, PlanError, pytest.fail.Exception):
             return True
 
-    assert any(shows(seed) for seed in range(8))
+    assert any(shows(seed) for seed in dict.fromkeys((known, *range(8))))

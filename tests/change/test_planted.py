@@ -18,6 +18,7 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import POOL, Pool, Worker
 from exop.runtime.pause import Pause
 from exop.runtime.supervision import failure_policy as failure
+from exop.wiring.changes import change as changing
 from exop.wiring.changes import drain as draining
 from exop.wiring.changes import plan as planning
 from exop.wiring.changes import rebuild as rebuilding
@@ -202,6 +203,11 @@ def punctuations_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure, "_send_letters", lambda component, unwound=None, then=(): send(component, unwound))
 
 
+def taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor has the settings that were pending when it was made, though they have taken effect since then."""
+    monkeypatch.setattr(changing, "settle_updates", lambda deployment, ready, since, mesh, undo: mesh)
+
+
 def opened_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slet that owns something opens while the old one has it."""
     monkeypatch.setattr(planning.Plan, "exchanged", lambda self, *given: (set(), set()))
@@ -230,9 +236,10 @@ MISTAKES = {
 MORE = {moved_before_the_decision: 0, by_the_old_channel: 41, windows_without_names: 17, punctuations_skipped: 71}
 LATEST = {rebuilt_from_any_log: 101, read_instead_of_fed: 43}
 OWNING = {opened_beside: 0, closed_in_silence: 0}
+ARMED = {taken_back: 6}
 
 
-@pytest.mark.parametrize(("plant", "known"), (MISTAKES | MORE | LATEST | OWNING).items())
+@pytest.mark.parametrize(("plant", "known"), (MISTAKES | MORE | LATEST | OWNING | ARMED).items())
 def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None], known: int) -> None:
     """Some mesh shows it: what was sent and what has come differ, two drivers met, or a stream or thread has no end."""
     monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
@@ -255,7 +262,8 @@ def caught(platform: Platform, seed: int, plant: Any) -> bool:
     """The checks found something wrong, a thread did not leave, or a place was not where the change looked for it."""
     try:
         edits = test_any_change.LATEST if plant in LATEST else test_any_change.OWNING if plant in OWNING else ()
-        more = plant in MORE or bool(edits)
-        return bool(test_any_change.run(platform, "any", random.Random(seed), more=more, edits=edits))
+        kinds = test_any_change.ARMED if plant in ARMED else {"edits": edits}
+        more = plant in MORE or bool(kinds["edits"])
+        return bool(test_any_change.run(platform, "any", random.Random(seed), more=more, **kinds))
     except (AssertionError, KeyError):
         return True

@@ -152,6 +152,17 @@ def test_a_sum_beyond_64_bits_is_refused_when_it_arrives(kind: Any, batches: lis
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_sum_that_is_not_checked_when_it_arrives_is_found(kind: Any, monkeypatch: pytest.MonkeyPatch):
+    """As if the sums of a batch were checked, and not those of the whole state."""
+    batches = [[(0, 1, (1 << 63) - 1)], [(0, 1, 1 << 62)]]
+    check = test_a_sum_beyond_64_bits_is_refused_when_it_arrives.hypothesis.inner_test
+    check(kind=kind, batches=batches)
+    monkeypatch.setattr(Aggregation, "largest", lambda self, groups: 0)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        check(kind=kind, batches=batches)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("time", "column", "problem"),
     [

@@ -25,7 +25,7 @@ from exop import Application, Batch, InputPort, Memento, Platform, Slet, hookimp
 from exop.errors import CheckpointError, ExopError, LifecycleError, PlanError, StateError, UnknownName, WiringError
 from exop.hooks import Plugins
 from exop.model.meshes import fragments
-from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.repetition import varies
 from exop.model.slets.slet import spec_of
 from exop.runtime.channels.queue import QueueChannel
@@ -151,6 +151,12 @@ def raised(item: int, *, by: int = 0, other: int = 0) -> int:
     return item + by
 
 
+@slet
+def raised_too(item: int, *, by: int = 0, other: int = 0) -> int:
+    """Do the same."""
+    return item + by
+
+
 SOURCES = (singly, singly, pairs, Found)
 MIDDLES = (one, whole, Lots, Lots, Two, pulled, Tied, Tied)
 
@@ -161,7 +167,7 @@ class Offered:
     @hookimpl
     def register_slets(self) -> list[Any]:
         """All of them."""
-        return [*dict.fromkeys((*SOURCES, *MIDDLES)), raised, sink]
+        return [*dict.fromkeys((*SOURCES, *MIDDLES)), raised, raised_too, sink]
 
 
 def random_mesh(
@@ -210,15 +216,23 @@ def rising(mesh: Mesh, wanted: dict[str, int], hosts: tuple[str, ...], chance: r
 
 
 def edit(home: Platform, chance: random.Random) -> None:
-    """Change, at times, the slet whose settings change at a point in the stream, or move it, or its sink."""
-    match chance.choice(("suspend", "move", "move", "nothing")):
+    """Change, at times, the slet whose settings change at a point in the stream; or move it, or its sink."""
+    mesh = home.mesh("kills")
+    match chance.choice(("suspend", "move", "move", "replace", "rewire", "nothing")):
         case "suspend":
-            home.apply(home.mesh("kills").suspend("raised"))
+            home.apply(mesh.suspend("raised"))
             home.apply(home.mesh("kills").resume("raised"))
         case "move":
-            node = home.mesh("kills").node(chance.choice(("raised", "sink-raised")))
+            node = mesh.node(chance.choice(("raised", "sink-raised")))
             to = chance.choice([one for one in HOSTS if one != (node.host or home.name)])
-            home.apply(home.mesh("kills").move(node.name, to=to))
+            home.apply(mesh.move(node.name, to=to))
+        case "replace":
+            home.apply(mesh.replace("raised", chance.choice((raised, raised_too))))
+        case "rewire":
+            name, ports = f"to-raised{len(mesh.nodes)}", {"item": mesh.node("raised").ports["item"]}
+            passes = Node(name, spec_of(one), {}, {**ports, "out": name}, host=chance.choice(HOSTS))
+            channel = ChannelSpec(name, chance.choice(("direct", "queue", "log")))
+            home.apply(mesh.add(passes, channel).rewire("raised", item=name))
 
 
 def rests(platforms: Iterable[Platform]) -> bool:

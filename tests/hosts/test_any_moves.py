@@ -17,6 +17,9 @@ import pytest
 
 from exop import Application, EndOfStream, InputPort, Keyed, Memento, Slet, input_port, slet
 from exop.errors import PeerUnreachable, PlanError
+from exop.hosts import fragment_change
+from exop.hosts.fragment import Fragments
+from exop.hosts.moves import handing
 from exop.hosts.moves.transfer import Moves
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.mesh import Mesh
@@ -28,12 +31,14 @@ from tests.change.tools import endless, grows, summing, whole, writing
 from tests.hosts.moving import APP, Hosts, hosts, named
 from tests.hosts.test_absent_hosts import rows
 from tests.hosts.test_moves import keyed, spread
-from tests.rig import eventually
+from tests.rig import PATIENCE, eventually
 
 #: The changes of one campaign.
 CHANGES = 10
 #: The numbers that are multiples of it cannot be decoded behind a connector.
 SPOILED = 53
+#: A step is taken at a multiple of it.
+STRIDE = 101
 #: The channel that moves together with the slet behind it.
 WINDOWS = "windows"
 #: The members of a group, which move together, at times with their channel.
@@ -193,14 +198,15 @@ def stepped(mesh: Mesh, chance: random.Random, steps: dict[int, int], seen: int)
     """The mesh with a further step at a point in the stream; *steps* gets the point."""
     step = max(steps, default=0) + 1
     steps[step] = seen + chance.randint(1, 3000)
-    return mesh.configure("steps", when=f"x >= {steps[step]}", step=step)
+    return mesh.configure("steps", when=f"x >= {steps[step]} and x % {STRIDE} == 0", step=step)
 
 
-def climbed(there: Hosts, steps: dict[int, int]) -> None:
+def climbed(there: Hosts, steps: dict[int, int], patience: float) -> None:
     """The slet has taken each step whose point has been passed and has kept it, and the home knows that."""
-    assert not Steps.fallen
+    assert not Steps.fallen, f"{Steps.fallen[0]}: the item, the step before, and now"
     reached = [step for step, point in steps.items() if point <= there.seen[-1]]
-    eventually(lambda: there.home.mesh(APP).node("steps").settings["step"] >= max(reached, default=0))
+    known = lambda: there.home.mesh(APP).node("steps").settings["step"] >= max(reached, default=0)  # noqa: E731
+    eventually(known, "the step at the home", patience)
 
 
 def is_possible(before: Mesh, after: Mesh) -> bool:
@@ -239,14 +245,14 @@ def shared(seen: list[tuple[int, int, int]]) -> None:
         assert mine == sorted(mine)
 
 
-def campaign(seed: int) -> None:
+def campaign(seed: int, patience: float = PATIENCE) -> None:
     """Make changes, after each of which all sinks go on; with an odd seed, some items cannot be decoded."""
     chance = random.Random(seed)
     with undecoded() if seed % 2 else nullcontext():
-        changed(chance, sound if seed % 2 else whole)
+        changed(chance, sound if seed % 2 else whole, patience)
 
 
-def changed(chance: random.Random, check: Callable[[list[int]], None]) -> None:
+def changed(chance: random.Random, check: Callable[[list[int]], None], patience: float) -> None:
     """Make changes at random, and check what the sinks have seen."""
     grouped = named("write_grouped", writing(by_key := list[Any]()))
     with hosts("h1", "h2", "h3", slets=(*SLETS, grouped)) as there:
@@ -276,13 +282,46 @@ def changed(chance: random.Random, check: Callable[[list[int]], None]) -> None:
         check([*there.seen])
         check([*there.seen_too])
         shared([*by_key])
-        climbed(there, steps)
+        climbed(there, steps, patience)
 
 
-@pytest.mark.parametrize("seed", [0, 3, 60400001])  # the last: windows take what no port could decode
+@pytest.mark.parametrize("seed", [3, 60400001])  # the last: windows take what no port could decode
 def test_any_moves(seed: int):
     """All sinks see each number once and in order."""
     campaign(seed)
+
+
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host does not tell the home which settings have changed at their points in the stream."""
+    monkeypatch.setattr(Fragments, "updates", lambda *_: ())
+
+
+def taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has taken effect at a host, and its home does not know yet, is not made a part of the plan there."""
+    untold(monkeypatch)
+    for module in (fragment_change, handing):
+        monkeypatch.setattr(module, "without_gone", lambda mesh, pending, gone: mesh)
+
+
+@pytest.mark.parametrize(
+    ("plant", "known", "said"),
+    [(untold, 0, "the step at the home has not come about"), (taken_back, 0, "the item, the step before, and now")],
+)
+def test_a_planted_mistake_is_found(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None], known: int, said: str
+) -> None:
+    """A campaign shows that a conditional update is forgotten."""
+    plant(monkeypatch)
+    monkeypatch.setattr("tests.hosts.test_any_moves.CHANGES", 3)
+
+    def shows(seed: int) -> bool:
+        try:
+            campaign(seed, 1.0)
+        except AssertionError as found:
+            return said in str(found)
+        return False
+
+    assert any(map(shows, (known, *range(20))))
 
 
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")

@@ -20,6 +20,10 @@ SCHEMA = pa.schema({"from": pa.string(), "seq": pa.int64(), "ttl": pa.int64()})
 
 #: How long a thread of an engine is waited for, in seconds.
 PATIENCE = 20.0
+#: The kinds of stations that have the settings `twist`, which changes at once, and `step`.
+STEPPED = ("optional", "many", "batches", "lots", "columns")
+#: A step takes effect at the first item whose number leaves the same rest as the step, divided by this.
+STRIDE = 40
 
 
 class Boom(Exception):
@@ -42,6 +46,7 @@ class Notes:
     wrong: list[str] = field(default_factory=list)
     inside: dict[str, int] = field(default_factory=dict)
     owners: dict[str, Any] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -92,6 +97,13 @@ class Station:
     def note(self, port: str, item: dict[str, Any]) -> None:
         """Write down that an item was taken for good."""
         self.notes.taken[f"{self.name}.{port}"].append((item["from"], item["seq"]))
+
+    def at_step(self, step: int, items: list[dict[str, Any]]) -> None:
+        """Write down the step at which items come: it only rises, and at items at which it was to do so."""
+        before = self.notes.steps.get(self.name, 0)
+        if step < before or (step > before and items and (items[0]["seq"] - step) % STRIDE):
+            self.notes.wrong.append(f"{self.name} has {items[0]} at the step {step}, behind {before}")
+        self.notes.steps[self.name] = step
 
     def take(self, port: str, items: list[dict[str, Any]]) -> None:
         """Take items that come together; may raise."""
@@ -148,7 +160,8 @@ def optional(station: Station) -> Any:
     """One result, or none."""
 
     @slet
-    def optional(item: Any, count: Count) -> Any | None:
+    def optional(item: Any, count: Count, *, step: int = 0, twist: int = 0) -> Any | None:
+        station.at_step(step, [item])
         station.take("item", [item])
         return station.give(count, "out", item["ttl"])[0] if station.number(item) else None
 
@@ -159,7 +172,8 @@ def many(station: Station) -> Any:
     """Any number of results; raises behind the first one. Half of these stations see punctuations, and raise there."""
 
     @slet
-    def many(item: Any, count: Count) -> Iterator[Any]:
+    def many(item: Any, count: Count, *, step: int = 0, twist: int = 0) -> Iterator[Any]:
+        station.at_step(step, [item])
         how_many = station.number(item)
         made = station.drafts(count, "out", item["ttl"], how_many)
         yield from made[:1]
@@ -168,12 +182,12 @@ def many(station: Station) -> Any:
         station.keep(count, "out", how_many)
 
     @slet
-    def timed(item: Any | Punctuation, count: Count) -> Iterator[Any | Punctuation]:
+    def timed(item: Any | Punctuation, count: Count, *, step: int = 0, twist: int = 0) -> Iterator[Any | Punctuation]:
         if isinstance(item, Punctuation):
             station.pass_mark("item", item)
             yield item
         else:
-            yield from many(item, count)
+            yield from many(item, count, step=step)
 
     return timed if station.sees_time else many
 
@@ -182,7 +196,8 @@ def batches(station: Station) -> Any:
     """Batches in, batches out."""
 
     @slet
-    def batches(item: Batch[Any], count: Count) -> Iterator[Batch[Any]]:
+    def batches(item: Batch[Any], count: Count, *, step: int = 0, twist: int = 0) -> Iterator[Batch[Any]]:
+        station.at_step(step, item[:1])
         station.take("item", [*item])
         for single in item:
             yield Batch(station.give(count, "out", single["ttl"], station.number(single)))
@@ -201,8 +216,9 @@ def columns(station: Station) -> Any:
     """Columns in, columns out."""
 
     @slet
-    def columns(item: pa.RecordBatch, count: Count) -> pa.RecordBatch:
+    def columns(item: pa.RecordBatch, count: Count, *, step: int = 0, twist: int = 0) -> pa.RecordBatch:
         rows = item.to_pylist()
+        station.at_step(step, rows)
         station.take("item", rows)
         made = station.give(count, "out", min((row["ttl"] for row in rows), default=0), len(rows))
         return pa.RecordBatch.from_pylist(made, schema=SCHEMA)

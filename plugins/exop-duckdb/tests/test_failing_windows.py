@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from exop_duckdb import DuckDbSql
+from exop_duckdb.engine import DuckDb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,6 +95,16 @@ def test_just_the_windows_that_fail_are_left_out(steps: list[Any], time: tuple[s
     assert Counter(rows_of(results)) == good
     marks = [one.time for one in results if isinstance(one, Punctuation)]
     assert marks == sorted(set(marks))
+
+
+def test_a_window_that_takes_others_with_it_is_found(monkeypatch: pytest.MonkeyPatch):
+    """As if the complete rows were answered, and left out, at once."""
+    given = {"steps": [[(1, 1, "1"), (11, 1, "bad"), (21, 1, "3")], 30], "time": TIMES[0], "length": 10}
+    check = test_just_the_windows_that_fail_are_left_out.hypothesis.inner_test
+    check(**given)
+    monkeypatch.setattr(DuckDb, "windows", lambda self, time: [time])
+    with pytest.raises(AssertionError):
+        check(**given)
 
 
 def test_what_cannot_be_left_out_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch):

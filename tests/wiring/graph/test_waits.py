@@ -1,8 +1,11 @@
 """Drivers that wait for room, for items and for engines: none waits for ever for what only itself could bring."""
 
+import os
 import random
 import threading
+import time
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -223,12 +226,35 @@ def crowded(platform: Platform, seed: int, rounds: int = 120) -> list[str]:
         platform.remove("any")
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 4, 5])
-def test_a_full_queue_does_not_grow_beside_checkpoints_and_changes(monkeypatch, seed):
-    """A driver that has exceeded a capacity to reach its safe point takes nothing more until there is room."""
+@pytest.fixture
+def narrow(monkeypatch):
+    """Queues that the platform inserts have little room."""
     monkeypatch.setattr("exop.wiring.graph.binding.INSERTED_CAPACITY", 3)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 4, 5])
+def test_a_full_queue_does_not_grow_beside_checkpoints_and_changes(narrow, seed):
+    """A driver that has exceeded a capacity to reach its safe point takes nothing more until there is room."""
     with Platform() as platform:
         assert not crowded(platform, seed)
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_a_full_queue_does_not_grow_for_long(narrow):
+    """The same with as many seeds as the time allows."""
+    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
+    until = time.monotonic() + float(seconds)
+    for seed in count(int(first or 0)):
+        if time.monotonic() > until:
+            break
+        try:
+            with Platform() as platform:
+                wrong = crowded(platform, seed)
+            assert not wrong, "\n".join(wrong)
+        except BaseException as problem:
+            problem.add_note(f"EXOP_STRESS=1:{seed}")
+            raise
 
 
 def leaking(monkeypatch: Any) -> None:
@@ -254,10 +280,9 @@ def engines_are_not_asked(monkeypatch: Any) -> None:
 
 
 @pytest.mark.parametrize("plant", [leaking, waits_for_room_only, engines_are_not_asked])
-def test_a_planted_mistake_is_found(monkeypatch, plant):
+def test_a_planted_mistake_is_found(monkeypatch, narrow, plant):
     """Some random mesh shows it, and is right without it."""
     monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
-    monkeypatch.setattr("exop.wiring.graph.binding.INSERTED_CAPACITY", 3)
 
     def wrong(seed: int) -> bool:
         with Platform() as platform:
