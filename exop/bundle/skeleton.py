@@ -1,20 +1,23 @@
-"""`exop bundle new`: a folder that is a bundle, with a slet to begin with, or with those of a script."""
+"""`exop bundle new`: a folder that is a bundle, with a slet to begin with, or with what a script offers."""
 
 from __future__ import annotations
 
 import ast
+import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from exop.bundle.dev import needed, statements_of
+from exop.bundle.dev import Statement, needed, statements_of
 from exop.bundle.manifest import MANIFEST, Manifest, name_from, read_manifest
 from exop.errors import BundleError
 
 _MANIFEST: Final = """\
-name = "{name}"
+name = "{}"
 version = "0.1.0"
-description = "{description}"
-slets = [{slets}]
+description = "{}"
+{}
 
 [requires]
 exop = ">=0.1"
@@ -47,21 +50,24 @@ def test_numbers_are_added_up():
     total = Total()
     assert [add_up(number, total, factor=2) for number in (1, 2, 3)] == [2, 6, 12]
 '''
+_DEFINED: Final = (ast.FunctionDef, ast.ClassDef)
+#: The builder that is made of the statements of a script.
+_BUILDER: Final = "build_application"
 
 
 def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
-    """Make the folder of a new bundle, and return its manifest; with *script* it has the slets of that file."""
+    """Make the folder of a new bundle, and return its manifest; with *script*, it offers what that file does."""
     name = name_from(folder.resolve().name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BundleError(bundle=name, problem=f"cannot be made: {folder} exists already", cure="name another folder")
-    if script is None:
-        files = {"slets.py": _SLETS, "test_slets.py": _TEST}
-        slets, description = ["add_up"], "Adds up numbers"
-    else:
-        source, slets = _taken(name, script)
-        files, description = {"slets.py": source}, f"The slets of {script.name}"
-    offers = ", ".join(f'"slets:{slet}"' for slet in slets)
-    text = _MANIFEST.format(name=name, description=description.replace('"', "'"), slets=offers)
+    files, slets, builders = {"slets.py": _SLETS, "test_slets.py": _TEST}, ["add_up"], list[str]()
+    if script is not None:
+        source, slets, builders = _taken(name, script)
+        files = {"slets.py": source}
+    description = "Adds up numbers" if script is None else f"The slets of {script.name}".replace('"', "'")
+    offers = {"slets": slets, "builders": builders}
+    lines = (f"{key} = {json.dumps([f'slets:{one}' for one in found])}" for key, found in offers.items() if found)
+    text = _MANIFEST.format(name, description, "\n".join(lines))
     manifest = read_manifest(text, name)
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in {MANIFEST: text, **files}.items():
@@ -69,8 +75,8 @@ def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
     return manifest
 
 
-def _taken(name: str, script: Path) -> tuple[str, list[str]]:
-    """The slets of a script, and the text of a module with them and everything that they need."""
+def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
+    """The text of a module with the slets and builders of a script, and everything that they need; their names."""
     try:
         text = script.read_text(encoding="utf-8")
         tree = ast.parse(text, str(script))
@@ -79,13 +85,49 @@ def _taken(name: str, script: Path) -> tuple[str, list[str]]:
     if not (slets := slet_names(tree)):
         cure = "mark a function with @slet, or write a class below Slet, at the top of the file"
         raise BundleError(bundle=name, problem=f"cannot be made of {script}: it defines no slet", cure=cure)
+    lines, statements = text.splitlines(), statements_of(text)
+    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+    builders = [one.name for one in functions if re.search(r"\bApplication'?$", ast.unparse(one.returns or one))]
+    body = [] if builders else _building(statements)
+    made = {name for one in body for name in one.binds}
+    others = [one for one in statements if one not in body and (isinstance(one.node, _DEFINED) or not _runs(one))]
+    if not made.isdisjoint(slets):  # in a function, a name of both would be unknown where the slet is added
+        body = []
     pieces = [f'"""The slets of {script.name}."""']
-    lines = text.splitlines()
-    for part in needed(statements_of(text), slets):
-        first = min([part.node.lineno, *(one.lineno for one in getattr(part.node, "decorator_list", ()))])
-        gap = "\n\n" if isinstance(part.node, (ast.FunctionDef, ast.ClassDef)) else ""
-        pieces.append(gap + "\n".join(lines[first - 1 : part.node.end_lineno]))
-    return "\n".join(pieces) + "\n", slets
+    for part in needed(others, {*slets, *builders, *(name for one in body for name in one.uses - made)}):
+        gap = "\n\n" if isinstance(part.node, _DEFINED) else ""
+        pieces.append(gap + "\n".join(_lines(lines, part.node)))
+    if body:
+        builders = [_BUILDER]
+        pieces.append(f'\n\ndef {_BUILDER}():\n    """The application of {script.name}."""')
+        pieces += [line for part in body for line in _lines(lines, part.node, "    ")]
+        pieces.append(f"    return {min(body[0].binds)}")
+    return "\n".join(pieces) + "\n", slets, builders
+
+
+def _building(statements: Iterable[Statement]) -> list[Statement]:
+    """The statements by which a script makes its application, without those that run it; none if it makes several."""
+    found, made, applications = list[Statement](), set[str](), 0
+    for one in statements:
+        first = re.match(r"\w+(: \S+)? = (\w+\.)?Application\(", ast.unparse(one.node)) is not None
+        if first or not (made.isdisjoint(one.uses) or _runs(one)):
+            found.append(one)
+            made |= one.binds
+            applications += first
+    return found if applications == 1 else []
+
+
+def _runs(statement: Statement) -> bool:
+    return re.search(r"__name__ ==|\.(run|build)\(\w*\)", ast.unparse(statement.node)) is not None
+
+
+def _lines(lines: list[str], node: ast.stmt, indent: str = "") -> list[str]:
+    """The lines of a statement, with its decorators, indented; those within a text are left as they are."""
+    first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
+    texts = [one for one in ast.walk(node) if isinstance(one, (ast.Constant, ast.JoinedStr))]
+    within = {number for one in texts for number in range(one.lineno, one.end_lineno or 0)}
+    rest = enumerate(lines[first : node.end_lineno], first)
+    return [line if number in within or not line else indent + line for number, line in rest]
 
 
 def slet_names(tree: ast.Module) -> list[str]:

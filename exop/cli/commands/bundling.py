@@ -22,7 +22,8 @@ def bundle_new(
 ) -> int:
     """Make the skeleton of a bundle: a folder with `bundle.toml`, a module with a slet, and a test.
 
-    With --from, the module contains the slets of a script, and all the code of the script that they need.
+    With --from, the module contains the slets of a script, all the code of the script that they need, and the builder
+    of its application: its functions that return one, or the statements that make it.
 
     Example: `exop bundle new speeds --from sketch.py`
 
@@ -34,6 +35,10 @@ def bundle_new(
 
     made = make_skeleton(folder, script)
     text = f"{made.key} in {folder}; next: exop bundle install {folder} --start"
+    if made.builders:
+        text += f", exop apply {made.name}"
+    elif script is not None:
+        text += f"; no application could be taken from {script}: write a function that builds it, and name it there"
     return answer({"bundle": made.key, "folder": str(folder)}, text, json=json)
 
 
