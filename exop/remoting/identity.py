@@ -34,6 +34,8 @@ _REASONS: Final = {
     "WRONG_VERSION": "the other side does not use TLS; give the same kind of address on both sides",
     "EOF": "the connection ended during the handshake; see the log of the other side",
 }
+#: How the problem begins if the other side refuses our certificate.
+BY_THE_OTHER: Final = "for the other side,"
 #: The same names for the results of a verification (`X509_V_ERR_…`).
 _RESULTS: Final = {9: "NOT_YET_VALID", 10: "CERTIFICATE_EXPIRED", 23: "CERTIFICATE_REVOKED"} | dict.fromkeys(
     (7, 18, 19, 20, 21), "UNKNOWN_CA"
@@ -151,8 +153,10 @@ class Identity:
         from exop.remoting.authority import CA_KEY, problem_at
 
         keys = sorted(self.folder.glob("*.key"))
-        if [path.name for path in keys] == [CA_KEY]:
-            raise problem_at(self.folder, "it is an authority, which belongs on no host", "give its folder NAME")
+        if (copied := self.folder / CA_KEY) in keys:
+            problem = "it is the key of the authority, by which any platform can be imitated"
+            cure = "remove it, unless this is the host of the authority, and give the folder NAME of an identity"
+            raise problem_at(copied, problem, cure)
         if len(keys) != 1:
             found = f"it contains {len(keys)} keys instead of one" if self.folder.is_dir() else "no such folder"
             cure = "give the folder NAME that `exop certs issue NAME` has made, or a copy of it"
@@ -183,7 +187,7 @@ def explain(error: OSError, identity: Identity | None = None, peer: str = "") ->
         reason = "EOF"
     found = next((text for part, text in _REASONS.items() if part in reason), "")
     own = identity.files().own.name if identity is not None and "ALERT" in reason else ""
-    whose = f"for the other side, the certificate of {own}" if own else "its certificate"
+    whose = f"{BY_THE_OTHER} the certificate of {own}" if own else "its certificate"
     found = found.format(whose=whose, name=own or peer or "NAME")
     return found or f"the TLS handshake failed: {getattr(error, 'verify_message', '') or in_words(error)}"
 
