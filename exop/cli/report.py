@@ -144,6 +144,11 @@ class Stopping:
         """The exit code that a shell expects of a process that the last signal has ended."""
         return 128 + self.last
 
+    @property
+    def key(self) -> str:
+        """The last signal, as its sender knows it."""
+        return "Ctrl-C" if self.last == signal.SIGINT else signal.Signals(self.last).name
+
     def __enter__(self) -> Self:
         # Only the main thread can handle signals; a run in another thread is stopped by its owner.
         if threading.current_thread() is threading.main_thread():
@@ -171,7 +176,7 @@ class Stopping:
             while not wait([running], TICK).done:
                 if self.count and not request.kept:
                     request.keep(KeyboardInterrupt())
-                    say("what is being opened is given up; Ctrl-C again kills the process")
+                    say(f"what is being opened is given up; {self.key} again kills the process")
                 look()
         self.patience = patience
         return [] if request.kept and running.exception() is not None else [running.result()]
