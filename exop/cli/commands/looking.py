@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import Call, Json, Load, Params, Picture, Request, Runs, Where
+from exop.cli.options import Call, Load, Params, Picture, Request, Runs, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import Found, each_platform, find_application, is_local, running, runs, the_platform
 from exop.cli.status_text import access_lines, as_text, call_lines, held_nodes, lasts, problem_lines, state_text
@@ -37,17 +37,20 @@ ATOMIC: Final = "a retry starts from the memento before the item (atomic)"
 NOT_ATOMIC: Final = "a retry starts from the memento as the failed call left it (atomic=True would keep a copy)"
 
 
-def ps(*, state: Path | None = None, json: Json = False) -> int:
+def ps(*, call: Call = Call()) -> int:
     """List the running platforms of this user with their applications, and all problems that need attention.
 
     While the slets of an application open (an engine may take a minute), its state is, for example, `opening 4 of 5`,
     and the nodes that are not open yet are listed below; `--json` has them as `opening`.
 
-    Example: `exop ps --json`
+    With --on or --state, list only that platform, which may be one on another host.
 
-    Args:
-        state: List only the platform that uses this state directory.
+    Example: `exop ps --json`
     """
+    if (state := call.state) is None and call.on:
+        with the_platform(call) as one:
+            facts = {"pid": one.pid, "platform": one.name, "address": str(one.address), **one.status()}
+        return answer([facts], lambda: "\n".join(_platform_lines([facts])), json=call.json)
     platforms = [
         {"pid": one.pid, "platform": one.name, "address": str(one.address)}
         | (status or {})
@@ -57,7 +60,7 @@ def ps(*, state: Path | None = None, json: Json = False) -> int:
     ]
     on = f" on {state}" if state else ""
     none = f"no platform runs{on}; start one with `exop run APP` or `exop serve`"
-    return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=json)
+    return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=call.json)
 
 
 def describe(target: Runs, /, *, call: Call = Call(), load: Load = ()) -> int:
