@@ -83,9 +83,12 @@ class Hosting:
         if (store := self._applications.store) is not None and name in store.peers():
             store.remember_peer(name, None)
             return self._peers.get(name)
-        cure = f"only {name!r} dials: give the command there, `exop disconnect {self.name} --on {name}`"
-        if self.remoting.peers[name].uri:
-            cure = f"the present one ends when {self.name!r} stops: start {self.name!r} again without --peer {name}=…"
+        ours = self.remoting.peers[name].uri
+        cure = f"the present one ends when {self.name!r} stops" if ours else f"{name!r} dials: give the command there, "
+        if name in self._peers:
+            cure += f": start {self.name!r} again without --peer {name}={self._peers[name]}"
+        elif not ours:
+            cure += f"`exop disconnect {self.name} --on {name}`, or start {name!r} again without --peer {self.name}=…"
         raise UnknownName(f"{self.name!r} has stored no link with {name!r}; {cure}")
 
     @operation(patience=LONG, long=True)
