@@ -51,8 +51,8 @@ def test_numbers_are_added_up():
     assert [add_up(number, total, factor=2) for number in (1, 2, 3)] == [2, 6, 12]
 '''
 _DEFINED: Final = (ast.FunctionDef, ast.ClassDef)
-#: The builder that is made of the statements of a script.
-_BUILDER: Final = "build_application"
+_MAKES: Final = re.compile(r"\w+(: \S+)? = (\w+\.)?Application\(")
+_RUNS: Final = re.compile(r"(If|With|Expr)\(.*('__name__'|attr='(run|build)')")
 
 
 def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
@@ -85,12 +85,12 @@ def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
     if not (slets := slet_names(tree)):
         cure = "mark a function with @slet, or write a class below Slet, at the top of the file"
         raise BundleError(bundle=name, problem=f"cannot be made of {script}: it defines no slet", cure=cure)
-    lines, statements = text.splitlines(), statements_of(text)
+    lines, statements = text.splitlines(), [one for one in statements_of(text) if not _RUNS.match(one.text)]
     functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
     builders = [one.name for one in functions if re.search(r"\bApplication'?$", ast.unparse(one.returns or one))]
     body = [] if builders else _building(statements)
     made = {name for one in body for name in one.binds}
-    others = [one for one in statements if one not in body and (isinstance(one.node, _DEFINED) or not _runs(one))]
+    others = [one for one in statements if one not in body]
     if not made.isdisjoint(slets):  # in a function, a name of both would be unknown where the slet is added
         body = []
     pieces = [f'"""The slets of {script.name}."""']
@@ -98,8 +98,8 @@ def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
         gap = "\n\n" if isinstance(part.node, _DEFINED) else ""
         pieces.append(gap + "\n".join(_lines(lines, part.node)))
     if body:
-        builders = [_BUILDER]
-        pieces.append(f'\n\ndef {_BUILDER}():\n    """The application of {script.name}."""')
+        builders = ["build_application"]
+        pieces.append(f'\n\ndef build_application():\n    """The application of {script.name}."""')
         pieces += [line for part in body for line in _lines(lines, part.node, "    ")]
         pieces.append(f"    return {min(body[0].binds)}")
     return "\n".join(pieces) + "\n", slets, builders
@@ -107,18 +107,14 @@ def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
 
 def _building(statements: Iterable[Statement]) -> list[Statement]:
     """The statements by which a script makes its application, without those that run it; none if it makes several."""
-    found, made, applications = list[Statement](), set[str](), 0
+    found, made = list[Statement](), set[str]()
     for one in statements:
-        first = re.match(r"\w+(: \S+)? = (\w+\.)?Application\(", ast.unparse(one.node)) is not None
-        if first or not (made.isdisjoint(one.uses) or _runs(one)):
+        if (first := _MAKES.match(ast.unparse(one.node))) and found:
+            return []
+        if first or not (made.isdisjoint(one.uses) or isinstance(one.node, _DEFINED)):
             found.append(one)
             made |= one.binds
-            applications += first
-    return found if applications == 1 else []
-
-
-def _runs(statement: Statement) -> bool:
-    return re.search(r"__name__ ==|\.(run|build)\(\w*\)", ast.unparse(statement.node)) is not None
+    return found
 
 
 def _lines(lines: list[str], node: ast.stmt, indent: str = "") -> list[str]:

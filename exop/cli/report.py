@@ -132,22 +132,19 @@ class Stopping:
     Attributes:
         patience: The signal after this many kills the process immediately.
         count: The number of signals so far.
+        key: The name of the last one, as its sender knows it.
     """
 
     patience: int = 2
     count: int = 0
     last: int = signal.SIGINT
+    key: str = "Ctrl-C"
     _before: dict[int, Any] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
         """The exit code that a shell expects of a process that the last signal has ended."""
         return 128 + self.last
-
-    @property
-    def key(self) -> str:
-        """The last signal, as its sender knows it."""
-        return "Ctrl-C" if self.last == signal.SIGINT else signal.Signals(self.last).name
 
     def __enter__(self) -> Self:
         # Only the main thread can handle signals; a run in another thread is stopped by its owner.
@@ -183,7 +180,7 @@ class Stopping:
 
     def _noted(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
-        self.last = number
+        self.last, self.key = number, "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
         if self.count > self.patience:
             # The signal may have interrupted print(): only calls that are safe here.
             os.write(2, (_SHOW_CURSOR if sys.__stderr__ and sys.__stderr__.isatty() else b"") + b"exop: killed\n")

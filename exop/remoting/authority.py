@@ -145,9 +145,8 @@ def read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        cure = "make an authority with `exop certs init DIR`, and identities with `exop certs issue NAME`"
-        if (path.parent / CA_KEY).exists():
-            cure = f"{CA_KEY} alone is no authority: copy its whole folder"
+        made = "make an authority with `exop certs init DIR`, and identities with `exop certs issue NAME`"
+        cure = f"{CA_KEY} alone is no authority: copy its whole folder" if (path.parent / CA_KEY).exists() else made
         raise problem_at(path, f"it cannot be read: {error.strerror}", cure) from None
 
 

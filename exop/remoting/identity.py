@@ -34,8 +34,6 @@ _REASONS: Final = {
     "WRONG_VERSION": "the other side does not use TLS; give the same kind of address on both sides",
     "EOF": "the connection ended during the handshake; see the log of the other side",
 }
-#: How the problem begins if the other side refuses our certificate.
-BY_THE_OTHER: Final = "for the other side,"
 #: The same names for the results of a verification (`X509_V_ERR_…`).
 _RESULTS: Final = {9: "NOT_YET_VALID", 10: "CERTIFICATE_EXPIRED", 23: "CERTIFICATE_REVOKED"} | dict.fromkeys(
     (7, 18, 19, 20, 21), "UNKNOWN_CA"
@@ -187,7 +185,7 @@ def explain(error: OSError, identity: Identity | None = None, peer: str = "") ->
         reason = "EOF"
     found = next((text for part, text in _REASONS.items() if part in reason), "")
     own = identity.files().own.name if identity is not None and "ALERT" in reason else ""
-    whose = f"{BY_THE_OTHER} the certificate of {own}" if own else "its certificate"
+    whose = f"for the other side, the certificate of {own}" if own else "its certificate"
     found = found.format(whose=whose, name=own or peer or "NAME")
     return found or f"the TLS handshake failed: {getattr(error, 'verify_message', '') or in_words(error)}"
 

@@ -17,13 +17,12 @@ from exop.errors import ExopError, IdentityError, PeerRefused, PeerUnreachable, 
 from exop.model import properties as names
 from exop.registry import Registration, ServiceReference, ServiceRegistry
 from exop.remoting.api.remote_platform import RemotePlatform
-from exop.remoting.identity import BY_THE_OTHER
 from exop.remoting.peers.data_frames import ConnectorTraffic
 from exop.remoting.peers.discovery import Announcement, announce, announcements
 from exop.remoting.peers.link import PeerLink
 from exop.remoting.policy import Access, AccessControl
 from exop.remoting.transport.client import ControlClient
-from exop.remoting.transport.handshake import CONTROL, SAME_NAME
+from exop.remoting.transport.handshake import CONTROL
 from exop.remoting.transport.limits import DEFAULT_LIMITS
 from exop.remoting.transport.operation import Operation
 from exop.remoting.transport.server import ControlServer
@@ -234,7 +233,7 @@ class RemotingService:
     def _link(self, name: str, contact: Peer | None = None) -> PeerLink:
         """Return the link to a peer, a new one if there is none; *contact* identifies the peer that has connected."""
         if name == self.name:
-            raise PeerRefused(address=self.name, problem=SAME_NAME.format(name))
+            raise PeerRefused(address=self.name, problem=f"this platform itself is called {name!r}")
         with self._lock:
             if contact is not None and self._contacts.setdefault(name, contact).run != contact.run:
                 raise PeerRefused(f"another platform called {name!r} has connected meanwhile")
@@ -266,7 +265,7 @@ class RemotingService:
         self.access.refused("", "connect", problem, address)
         for name, link in list(self.peers.items()):
             host = self._contacts.get(name, Peer()).address.rpartition(":")[0]
-            if problem.startswith(BY_THE_OTHER) and not link.uri and address.rpartition(":")[0] == host:
+            if problem.startswith("for the other side") and not link.uri and address.rpartition(":")[0] == host:
                 link.failed(PeerRefused(problem))
 
     def _changed(self, link: PeerLink) -> None:

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 PROTOCOL = 2
 CONTROL, REVERSE, DATA = "control", "reverse", "data"
 KINDS: Final = (CONTROL, REVERSE, DATA)
-#: Why a platform with the same name is refused, which may be the platform itself.
-SAME_NAME: Final = "both platforms are called {!r}, or are one; start one of them with a name of its own: --name NAME"
 _SHOWN = 40  #: Characters of the other side's release or name that are shown.
 
 
