@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import indent
 from typing import Final
 
 from exop.bundle.dev import Statement, needed, statements_of
@@ -95,13 +96,14 @@ def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
         body = []
     pieces = [f'"""The slets of {script.name}."""']
     for part in needed(others, {*slets, *builders, *(name for one in body for name in one.uses - made)}):
+        first = min([part.node.lineno, *(one.lineno for one in getattr(part.node, "decorator_list", ()))])
         gap = "\n\n" if isinstance(part.node, _DEFINED) else ""
-        pieces.append(gap + "\n".join(_lines(lines, part.node)))
+        pieces.append(gap + "\n".join(lines[first - 1 : part.node.end_lineno]))
     if body:
         builders = ["build_application"]
         pieces.append(f'\n\ndef build_application():\n    """The application of {script.name}."""')
-        pieces += [line for part in body for line in _lines(lines, part.node, "    ")]
-        pieces.append(f"    return {min(body[0].binds)}")
+        made_by = [ast.unparse(part.node) for part in body]  # in one line each, so that texts stay as they are
+        pieces.append(indent("\n".join([*made_by, f"return {min(body[0].binds)}"]), "    "))
     return "\n".join(pieces) + "\n", slets, builders
 
 
@@ -115,15 +117,6 @@ def _building(statements: Iterable[Statement]) -> list[Statement]:
             found.append(one)
             made |= one.binds
     return found
-
-
-def _lines(lines: list[str], node: ast.stmt, indent: str = "") -> list[str]:
-    """The lines of a statement, with its decorators, indented; those within a text are left as they are."""
-    first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
-    texts = [one for one in ast.walk(node) if isinstance(one, (ast.Constant, ast.JoinedStr))]
-    within = {number for one in texts for number in range(one.lineno, one.end_lineno or 0)}
-    rest = enumerate(lines[first : node.end_lineno], first)
-    return [line if number in within or not line else indent + line for number, line in rest]
 
 
 def slet_names(tree: ast.Module) -> list[str]:

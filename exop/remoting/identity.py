@@ -152,9 +152,8 @@ class Identity:
 
         keys = sorted(self.folder.glob("*.key"))
         if (copied := self.folder / CA_KEY) in keys:
-            problem = "it is the key of the authority, by which any platform can be imitated"
             cure = "remove it, unless this is the host of the authority, and give the folder NAME of an identity"
-            raise problem_at(copied, problem, cure)
+            raise problem_at(copied, "it is the key of the authority, by which any platform can be imitated", cure)
         if len(keys) != 1:
             found = f"it contains {len(keys)} keys instead of one" if self.folder.is_dir() else "no such folder"
             cure = "give the folder NAME that `exop certs issue NAME` has made, or a copy of it"

@@ -317,11 +317,10 @@ def _identity(slet: str) -> str:
         raise BuilderError(f"{place} does not exist; name a slet by PLUGIN:NAME")
     package = (place if place.is_dir() else place.parent).resolve()
     if not colon or not (package / "__init__.py").is_file():
-        file = place if place.is_file() else "FILE.py"
         cure = " or ".join(f"name that of the started bundle, {one}" for one in started_slets(name)) or (
-            f"make a bundle of it (`exop bundle new NAME --from {file}`, `exop bundle install NAME --start`), or put "
-            f"it into a package that the platform loads (`exop serve --load FOLDER`; FOLDER:NAME names a slet of it), "
-            f"and name the slet as `exop slets --on PLATFORM` lists it"
+            "make a bundle of it (`exop bundle new NAME --from FILE.py`, `exop bundle install NAME --start`), or put "
+            "it into a package that the platform loads (`exop serve --load FOLDER`; FOLDER:NAME names a slet of it), "
+            "and name the slet as `exop slets --on PLATFORM` lists it"
         )
         raise BuilderError(f"{slet!r} is a file here, and code does not travel by itself to a running platform; {cure}")
     return f"{package.name}:{name}"

@@ -23,7 +23,6 @@ from exop.model.slets.described import describe as facts_of
 from exop.model.slets.signature import read_settings
 from exop.pictures.picture import DRAW
 from exop.pictures.picture import Picture as Drawing
-from exop.remoting.transport.rundir import control_address
 from exop.report import totals_of, whole
 
 #: The treatment of an item for which a slet raises, by policy.
@@ -47,19 +46,17 @@ def ps(*, call: Call = Call()) -> int:
 
     Example: `exop ps --json`
     """
-    if (state := call.state) is None and call.on:
-        with the_platform(call) as one:
-            facts = {"pid": one.pid, "platform": one.name, "address": str(one.address), **one.status()}
-        return answer([facts], lambda: "\n".join(_platform_lines([facts])), json=call.json)
+    found: list[Any] = []
+    if call.on or call.state:
+        with the_platform(call) as there:
+            found = [(there, there.status(), "")]
     platforms = [
         {"pid": one.pid, "platform": one.name, "address": str(one.address)}
         | (status or {})
         | ({"problem": problem} if problem else {})
-        for one, status, problem in each_platform(lambda platform: platform.status())
-        if state is None or str(one.address) == str(control_address(state))
+        for one, status, problem in found or each_platform(lambda platform: platform.status())
     ]
-    on = f" on {state}" if state else ""
-    none = f"no platform runs{on}; start one with `exop run APP` or `exop serve`"
+    none = "no platform runs; start one with `exop run APP` or `exop serve`"
     return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=call.json)
 
 
