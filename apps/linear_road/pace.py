@@ -84,10 +84,10 @@ class Pace:
         return (self._last[0] - self._first[0]) / (self._last[1] - self._first[1])
 
     def text(self) -> str:
-        """Return the speed asked for, the speed reached, and the reasons for the difference."""
-        lines = [f"asked: {self.asked:g} times real time; reached: {self.reached():.1f}"]
+        """Return the speed reached, and why it is lower than was asked; what was asked is no speed of this run."""
+        lines = [f"the traffic flowed at {self.reached():.1f} times real time"]
         if self._share < 1:
-            lines.append(f"began slower: other processes left {self._share:.0%} of a core to one that never waits")
+            lines.append(f"slower than asked: other processes left {self._share:.0%} of a core to one that never waits")
         lines += [
             f"slowed down to {speed:.1f} at second {second:.0f}: an answer had taken {slowest:.1f} s"
             for second, speed, slowest in self.slowed

@@ -1,20 +1,24 @@
-"""`exop bundle new`: a folder that is a bundle, with a slet to begin with, or with those of a script."""
+"""`exop bundle new`: a folder that is a bundle, with a slet to begin with, or with what a script offers."""
 
 from __future__ import annotations
 
 import ast
+import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from textwrap import indent
 from typing import Final
 
-from exop.bundle.dev import needed, statements_of
+from exop.bundle.dev import Statement, needed, statements_of
 from exop.bundle.manifest import MANIFEST, Manifest, name_from, read_manifest
 from exop.errors import BundleError
 
 _MANIFEST: Final = """\
-name = "{name}"
+name = "{}"
 version = "0.1.0"
-description = "{description}"
-slets = [{slets}]
+description = "{}"
+{}
 
 [requires]
 exop = ">=0.1"
@@ -47,21 +51,24 @@ def test_numbers_are_added_up():
     total = Total()
     assert [add_up(number, total, factor=2) for number in (1, 2, 3)] == [2, 6, 12]
 '''
+_DEFINED: Final = (ast.FunctionDef, ast.ClassDef)
+_MAKES: Final = re.compile(r"\w+(: \S+)? = (\w+\.)?Application\(")
+_RUNS: Final = re.compile(r"(If|With|Expr)\(.*('__name__'|attr='(run|build)')")
 
 
 def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
-    """Make the folder of a new bundle, and return its manifest; with *script* it has the slets of that file."""
+    """Make the folder of a new bundle, and return its manifest; with *script*, it offers what that file does."""
     name = name_from(folder.resolve().name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BundleError(bundle=name, problem=f"cannot be made: {folder} exists already", cure="name another folder")
-    if script is None:
-        files = {"slets.py": _SLETS, "test_slets.py": _TEST}
-        slets, description = ["add_up"], "Adds up numbers"
-    else:
-        source, slets = _taken(name, script)
-        files, description = {"slets.py": source}, f"The slets of {script.name}"
-    offers = ", ".join(f'"slets:{slet}"' for slet in slets)
-    text = _MANIFEST.format(name=name, description=description.replace('"', "'"), slets=offers)
+    files, slets, builders = {"slets.py": _SLETS, "test_slets.py": _TEST}, ["add_up"], list[str]()
+    if script is not None:
+        source, slets, builders = _taken(name, script)
+        files = {"slets.py": source}
+    description = "Adds up numbers" if script is None else f"The slets of {script.name}".replace('"', "'")
+    offers = {"slets": slets, "builders": builders}
+    lines = (f"{key} = {json.dumps([f'slets:{one}' for one in found])}" for key, found in offers.items() if found)
+    text = _MANIFEST.format(name, description, "\n".join(lines))
     manifest = read_manifest(text, name)
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in {MANIFEST: text, **files}.items():
@@ -69,8 +76,8 @@ def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
     return manifest
 
 
-def _taken(name: str, script: Path) -> tuple[str, list[str]]:
-    """The slets of a script, and the text of a module with them and everything that they need."""
+def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
+    """The text of a module with the slets and builders of a script, and everything that they need; their names."""
     try:
         text = script.read_text(encoding="utf-8")
         tree = ast.parse(text, str(script))
@@ -79,13 +86,37 @@ def _taken(name: str, script: Path) -> tuple[str, list[str]]:
     if not (slets := slet_names(tree)):
         cure = "mark a function with @slet, or write a class below Slet, at the top of the file"
         raise BundleError(bundle=name, problem=f"cannot be made of {script}: it defines no slet", cure=cure)
+    lines, statements = text.splitlines(), [one for one in statements_of(text) if not _RUNS.match(one.text)]
+    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+    builders = [one.name for one in functions if re.search(r"\bApplication'?$", ast.unparse(one.returns or one))]
+    body = [] if builders else _building(statements)
+    made = {name for one in body for name in one.binds}
+    others = [one for one in statements if one not in body]
+    if not made.isdisjoint(slets):  # in a function, a name of both would be unknown where the slet is added
+        body = []
     pieces = [f'"""The slets of {script.name}."""']
-    lines = text.splitlines()
-    for part in needed(statements_of(text), slets):
+    for part in needed(others, {*slets, *builders, *(name for one in body for name in one.uses - made)}):
         first = min([part.node.lineno, *(one.lineno for one in getattr(part.node, "decorator_list", ()))])
-        gap = "\n\n" if isinstance(part.node, (ast.FunctionDef, ast.ClassDef)) else ""
+        gap = "\n\n" if isinstance(part.node, _DEFINED) else ""
         pieces.append(gap + "\n".join(lines[first - 1 : part.node.end_lineno]))
-    return "\n".join(pieces) + "\n", slets
+    if body:
+        builders = ["build_application"]
+        pieces.append(f'\n\ndef build_application():\n    """The application of {script.name}."""')
+        made_by = [ast.unparse(part.node) for part in body]  # in one line each, so that texts stay as they are
+        pieces.append(indent("\n".join([*made_by, f"return {min(body[0].binds)}"]), "    "))
+    return "\n".join(pieces) + "\n", slets, builders
+
+
+def _building(statements: Iterable[Statement]) -> list[Statement]:
+    """The statements by which a script makes its application, without those that run it; none if it makes several."""
+    found, made = list[Statement](), set[str]()
+    for one in statements:
+        if (first := _MAKES.match(ast.unparse(one.node))) and found:
+            return []
+        if first or not (made.isdisjoint(one.uses) or isinstance(one.node, _DEFINED)):
+            found.append(one)
+            made |= one.binds
+    return found
 
 
 def slet_names(tree: ast.Module) -> list[str]:

@@ -84,20 +84,16 @@ def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, 
     for plugin, offered in offers:
         try:
             for function in offered or ():
-                added[_add(app, function)] = function
+                if (name := str(function.__name__).replace("_", "-").strip("-")) in app:
+                    raise ValueError(f"its command {name!r} is taken already")
+                alone = App(default_parameter=PLAIN)
+                alone.default(function)
+                alone.assemble_argument_collection()  # raises if its signature would break the help of all commands
+                app.command(function, name=name)
+                added[name] = function
         except Exception as problem:  # noqa: BLE001 (an invalid command must not affect the others)
             plugins.note(plugin, problem)
     return added
-
-
-def _add(app: App, function: Any) -> str:
-    if (name := str(function.__name__).replace("_", "-").strip("-")) in app:
-        raise ValueError(f"its command {name!r} is taken already")
-    alone = App(default_parameter=PLAIN)
-    alone.default(function)
-    alone.assemble_argument_collection()  # raises if its signature would break the help of all commands
-    app.command(function, name=name)
-    return name
 
 
 def add_common_options(app: App) -> None:

@@ -61,8 +61,7 @@ run    serving     serve
 run    running     dev
 look   looking     ps
 look   monitoring  top
-look   looking     describe slets
-look   looking     services
+look   looking     describe slets services
 look   monitoring  metrics health
 look   looking     mesh history
 host   hosting     peers connect disconnect discover drain resolve adopt accept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -115,6 +115,12 @@ def find_application(text: str | None, where: Where) -> Iterator[Found]:
 def bundles_here() -> list[dict[str, Any]]:
     """Return the bundles of all platforms of this host that answer."""
     return [row for _, rows, _ in each_platform(lambda platform: platform.list_bundles()) for row in rows or ()]
+
+
+def started_slets(name: str, bundles: Callable[[], Iterable[Mapping[str, Any]]] = bundles_here) -> list[str]:
+    """Return the slets of this name that started bundles offer, each as `BUNDLE@VERSION:NAME`."""
+    offered = [one for row in bundles() if row["state"] == "started" for one in row["slets"]]
+    return [one for one in offered if one.rpartition(":")[2] == name]
 
 
 def runs(text: str, where: Where) -> bool:

@@ -133,11 +133,13 @@ class Stopping:
     Attributes:
         patience: The signal after this many kills the process immediately.
         count: The number of signals so far.
+        key: The name of the last one, as its sender knows it.
     """
 
     patience: int = 2
     count: int = 0
     last: int = signal.SIGINT
+    key: str = "Ctrl-C"
     _before: dict[int, Any] = field(default_factory=dict)
 
     @property
@@ -172,14 +174,14 @@ class Stopping:
             while not wait([running], TICK).done:
                 if self.count and not request.kept:
                     request.keep(KeyboardInterrupt())
-                    say("what is being opened is given up; Ctrl-C again kills the process")
+                    say(f"what is being opened is given up; {self.key} again kills the process")
                 look()
         self.patience = patience
         return [] if request.kept and running.exception() is not None else [running.result()]
 
     def _noted(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
-        self.last = number
+        self.last, self.key = number, "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
         if self.count > self.patience:
             # The signal may have interrupted print(): only calls that are safe here.
             os.write(2, (_SHOW_CURSOR if sys.__stderr__ and sys.__stderr__.isatty() else b"") + b"exop: killed\n")

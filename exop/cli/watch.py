@@ -126,7 +126,8 @@ class Watch:
             return True
         if self.stopping.count and not self._ending:
             self._ending = True
-            say(f"{self.application}: the sources end, items in flight are processed; Ctrl-C again stops at once")
+            again = f"{self.stopping.key} again stops at once"
+            say(f"{self.application}: the sources end, items in flight are processed; {again}")
             self.platform.end(self.application)
         return self._held_up()
 
@@ -143,7 +144,7 @@ class Watch:
             more = "that its peer has not acknowledged"
             kept = {name: f" ({counted(count, 'event')} {more})" for name, count in unsent.items()}
             which = " and ".join(f"{self.application}.{name}{kept.get(name, '')}" for name in names)
-            cure = f"Ctrl-C {'again' if self._ending else 'twice'} stops at once"
+            cure = f"{self.stopping.key} {'again' if self._ending else 'twice'} stops at once"
             say(f"waiting for {which}: nothing has left for {SLOW:g} s; {cure}")
         held = tuple(f"{self.application}.{name}" for name, one in deployment.components.items() if one.held)
         if held != self._held:

@@ -145,7 +145,8 @@ def read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        cure = "make an authority with `exop certs init DIR`, and identities with `exop certs issue NAME`"
+        made = "make an authority with `exop certs init DIR`, and identities with `exop certs issue NAME`"
+        cure = f"{CA_KEY} alone is no authority: copy its whole folder" if (path.parent / CA_KEY).exists() else made
         raise problem_at(path, f"it cannot be read: {error.strerror}", cure) from None
 
 
@@ -208,7 +209,9 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
         key: Any = serialization.load_pem_private_key(read(folder / CA_KEY), None)
     except (ValueError, TypeError) as error:
         raise problem_at(folder / CA_KEY, f"it is no key: {error}", "restore it from a backup") from None
-    return read_certificate(folder / CA), key
+    if (certificate := read_certificate(folder / CA)).public_key() != key.public_key():
+        raise problem_at(folder / CA_KEY, f"it does not fit {CA} beside it", "copy the whole folder of the authority")
+    return certificate, key
 
 
 def _subject(name: str) -> x509.Name:

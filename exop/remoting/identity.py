@@ -151,8 +151,9 @@ class Identity:
         from exop.remoting.authority import CA_KEY, problem_at
 
         keys = sorted(self.folder.glob("*.key"))
-        if [path.name for path in keys] == [CA_KEY]:
-            raise problem_at(self.folder, "it is an authority, which belongs on no host", "give its folder NAME")
+        if (copied := self.folder / CA_KEY) in keys:
+            cure = "remove it, unless this is the host of the authority, and give the folder NAME of an identity"
+            raise problem_at(copied, "it is the key of the authority, by which any platform can be imitated", cure)
         if len(keys) != 1:
             found = f"it contains {len(keys)} keys instead of one" if self.folder.is_dir() else "no such folder"
             cure = "give the folder NAME that `exop certs issue NAME` has made, or a copy of it"

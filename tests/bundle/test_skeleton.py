@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from exop import Application, Platform, slet
 from exop.bundle.manifest import name_from
 from exop.bundle.skeleton import make_skeleton
+from exop.cli.loading import load_mesh
 from exop.errors import BundleError, MeshError
 
 SCRIPT = '''
@@ -36,10 +38,24 @@ def total(number: int, seen: Seen) -> int:
     return seen.number
 
 number = feed
+LAST = 3
 app = Application("script")
-app.add("total", total, number=app.add("numbers", "stock:count_up", to=3))
+numbers = app.add(
+    "numbers", "stock:count_up", to=LAST)
+app.add("total", total, number=numbers)
+app.add("query", "stock:write_lines", item="total", path="""a
+b""")
+if __name__ == "__main__":
+    app.run()
 raise SystemExit("it runs")
 '''
+#: The same by a function; the line that runs it stands below no condition.
+BUILDER = """
+def built(*, last: int = LAST) -> Application:
+    return Application("script")
+
+built().run()
+"""
 
 
 def test_a_skeleton_starts_and_its_test_passes(tmp_path: Path):
@@ -55,19 +71,42 @@ def test_a_skeleton_starts_and_its_test_passes(tmp_path: Path):
 
 
 def test_the_slets_of_a_script_are_taken_with_what_they_need(platform: Platform, tmp_path: Path):
-    """Imports, helpers, mementos and what changes them; not the application, and not what it runs."""
+    """Imports, helpers, mementos and what changes them; the application as a builder, and not what runs it."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     make_skeleton(tmp_path / "total", script)
     text = (tmp_path / "total" / "slets.py").read_text()
     assert "SCALE[" in text
-    assert "app" not in text
-    assert "SystemExit" not in text
-    assert "number = feed" not in text
+    assert not re.search("SystemExit|number = feed|__main__|run", text)
     platform.bundles.install(tmp_path / "total")
     platform.bundles.start("total")
     spec = platform.slets()["total@0.1.0:total"]
     assert spec.factory(3, spec.state[1]()) == 6
+    mesh = load_mesh(str(tmp_path / "total"), (), (), ())[0]
+    assert {name: node.set_settings() for name, node in mesh.nodes.items()} == {
+        "numbers": {"to": 3},
+        "total": {},
+        "query": {"path": Path("a\nb")},
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "builders"),
+    [
+        (BUILDER, ["slets:built"]),
+        ("total = app.add('again', total, number=numbers)\n", []),  # the name of the slet is another one from then on
+        ("other = Application('other')\n", []),  # which of the two?
+    ],
+)
+def test_the_builders_of_a_script_are_taken(tmp_path: Path, more: str, builders: list[str]):
+    """Those that are functions come before an application at the top; what cannot be taken is left out."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("raise SystemExit", f"{more}raise SystemExit"))
+    assert [str(one) for one in make_skeleton(tmp_path / "total", script).builders] == builders
+    text = (tmp_path / "total" / "slets.py").read_text()
+    assert ("LAST = 3" in text) == bool(builders)
+    assert "run()" not in text
+    assert "app" not in text
 
 
 def test_what_cannot_be_made_is_told(tmp_path: Path):
@@ -98,7 +137,7 @@ def test_the_line_that_an_error_prints_works(tmp_path: Path):
         f"{sys.executable} -m {line}", shell=True, capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("total@0.1.0 in total; next: exop bundle install total --start")
+    assert done.stdout == "total@0.1.0 in total; next: exop bundle install total --start, exop apply total\n"
     assert "def total(" in (tmp_path / "total" / "slets.py").read_text()
 
 

@@ -25,8 +25,8 @@ def numbers_written() -> list[float]:
     return [float(line) for line in lines(Path("out"))]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_one_drains(number, counting):
+@pytest.mark.parametrize(("number", "key"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_the_first_one_drains(number, key, counting):
     """Ctrl-C or SIGTERM ends the sources; everything that they had emitted is processed, and the exit code is 0."""
     with running("run", counting, *PACED, "--json") as process:
         eventually(lambda: applications().get("counting") == "running")
@@ -34,7 +34,7 @@ def test_the_first_one_drains(number, counting):
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert '"outcome": "drained"' in out
-    assert "Ctrl-C again stops at once" in err
+    assert f"{key} again stops at once" in err
     written = numbers_written()
     assert written == [number / 2 for number in range(1, len(written) + 1)]
     assert f'"items": {len(written)}' in out

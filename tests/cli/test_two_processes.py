@@ -1,6 +1,7 @@
 """A platform in one process, the commands in another: over its socket."""
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -86,7 +87,10 @@ def test_wrong_names(served, capsys):
 
 
 def test_code_does_not_travel(served, tmp_path):
-    """A slet that the platform does not have is named; an application of a single file is refused here already."""
+    """A slet that the platform does not have is named; a single file is refused here: the error makes a bundle of it.
+
+    When its bundle is started, the error names that.
+    """
     (tmp_path / "mesh.toml").write_text(
         '[application]\nname = "x"\n[nodes.a]\nslet = "elsewhere:thing"\nports = {out = "a"}\n'
     )
@@ -102,6 +106,13 @@ def test_code_does_not_travel(served, tmp_path):
     err = answer_of("apply", "single.py", code=2)
     assert "is in no plugin, and code does not travel" in err
     assert "state directory" not in err
+    assert "make a bundle of it (`exop bundle new NAME" in answer_of("add", "counting.one", "single.py:one", code=2)
+    for line in re.findall("`exop (bundle .*?)`", err):
+        answer_of(*line.split())
+    err = answer_of("apply", "single.py", code=2)
+    assert "the slet one@0.1.0:one is started on" in err
+    assert "name that of the started bundle, one@0.1.0:one" in answer_of("add", "counting.one", "single.py:one", code=2)
+    assert answer_of(*err.split("`exop ")[1].split("`")[0].split()).startswith("single runs on")
 
 
 def test_several_platforms(served, capsys):

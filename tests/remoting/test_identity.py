@@ -345,9 +345,23 @@ def test_an_unusable_identity_states_the_file_and_the_cure(authority, spoil, pro
 
 
 def test_the_folder_of_the_authority_is_no_identity(authority):
-    """The key of the authority belongs on no host."""
-    with pytest.raises(IdentityError, match="it is an authority, which belongs on no host; give its folder NAME"):
-        Identity(authority)
+    """The key of the authority belongs on no other host, neither in a folder of its own nor in that of an identity."""
+    shutil.copy(authority / "ca.key", folder := issue(authority, "home"))
+    for there in (authority, folder):
+        with pytest.raises(IdentityError, match=r"ca.key: it is the key of the authority.* remove it, unless .* host"):
+            Identity(there)
+
+
+def test_a_key_of_an_authority_alone_issues_nothing(authority, tmp_path):
+    """Neither without the other files of the authority, nor with those of another one."""
+    (there := tmp_path / "there").mkdir()
+    shutil.copy(authority / "ca.key", there)
+    with pytest.raises(IdentityError, match=r"ca.pem: it cannot be read: .*; ca.key alone is no authority: copy"):
+        issue(there, "home")
+    create_authority(other := tmp_path / "other")
+    shutil.copy(authority / "ca.key", other)
+    with pytest.raises(IdentityError, match=r"ca.key: it does not fit ca.pem beside it; copy the whole folder"):
+        issue(other, "home")
 
 
 def test_keys_are_readable_by_their_owner_only(authority):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from exop.cli.options import Argument, Call, Load, Params, Program, Proof, Request
 from exop.cli.outcome import code_is_there, show_and_make
-from exop.cli.peers import the_platform
+from exop.cli.peers import started_slets, the_platform
 from exop.cli.report import say
 from exop.cli.text import answer
 from exop.cli.view import View, choose_view
-from exop.errors import BuilderError, UnknownName, suggest
+from exop.errors import BuilderError, MeshError, UnknownName, suggest
 from exop.model.meshes.topology import name_in
 
 if TYPE_CHECKING:
@@ -88,7 +88,13 @@ def _topology(platform: RemotePlatform, app: str, parameters: tuple[str, ...], p
     if (target := find_target(app, catalog, bundles=platform.list_bundles)).topology is not None:
         refuse_parameters(target, parameters, params)
         return target.topology
-    return resolved(build(target, parameters, catalog, params), catalog.slets, travels=True).to_toml()
+    try:
+        return resolved(build(target, parameters, catalog, params), catalog.slets, travels=True).to_toml()
+    except MeshError as refused:
+        if not (started := started_slets(refused.facts.get("slet", ""), platform.list_bundles)):
+            raise
+        bundle, problem = started[0].partition("@")[0], f"the slet {started[0]} is started on {platform.name} already"
+        raise BuilderError(f"{app} itself cannot be sent; {problem}, by its bundle: `exop apply {bundle}`") from None
 
 
 def _apply(platform: RemotePlatform, topology: str, request: Request, proof: Proof) -> int:

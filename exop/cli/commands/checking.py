@@ -55,8 +55,7 @@ def check(
     if embedded := sorted(name for name, node in mesh.nodes.items() if node.slet.plugin is None):
         notes.append(
             f"{', '.join(embedded)}: no plugin offers these slets, so the mesh runs with `exop run` without --state, "
-            f"but not with `exop apply`; for both, make a bundle of them, `exop bundle new NAME --from FILE`, and "
-            f"write a function there that builds the application"
+            f"but not with `exop apply`; for both, make a bundle of the file: `exop bundle new NAME --from FILE`"
         )
     notes += [f"warning: {text}" for text in warnings]
     notes += [f"{problem}; it was left out" for problem in catalog.plugins.broken.values()]

@@ -11,7 +11,7 @@ from typing import Any
 
 from exop.cli.options import Call, Node, Proof, Request, Runs, Succession, Trigger
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
-from exop.cli.peers import Found, find_application, is_local
+from exop.cli.peers import Found, find_application, is_local, started_slets
 from exop.cli.report import Failure, say
 from exop.cli.status_text import holds_up, undelivered
 from exop.cli.text import answer, paused
@@ -280,11 +280,12 @@ def _identity(slet: str) -> str:
         raise BuilderError(f"{place} does not exist; name a slet by PLUGIN:NAME")
     package = (place if place.is_dir() else place.parent).resolve()
     if not colon or not (package / "__init__.py").is_file():
-        raise BuilderError(
-            f"{slet!r} is a file here, and code does not travel by itself to a running platform; put it into a bundle "
-            f"(`exop bundle new`, then `exop bundle install` and `start`) or into a package that the platform loads "
-            f"(`exop serve --load FOLDER`; FOLDER:NAME names a slet of it), and name the slet as PLUGIN:NAME"
+        cure = " or ".join(f"name that of the started bundle, {one}" for one in started_slets(name)) or (
+            "make a bundle of it (`exop bundle new NAME --from FILE.py`, `exop bundle install NAME --start`), or put "
+            "it into a package that the platform loads (`exop serve --load FOLDER`; FOLDER:NAME names a slet of it), "
+            "and name the slet as `exop slets --on PLATFORM` lists it"
         )
+        raise BuilderError(f"{slet!r} is a file here, and code does not travel by itself to a running platform; {cure}")
     return f"{package.name}:{name}"
 
 

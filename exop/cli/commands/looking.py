@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import Call, Json, Load, Params, Picture, Request, Runs, Where
+from exop.cli.options import Call, Load, Params, Picture, Request, Runs, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import Found, each_platform, find_application, is_local, running, runs, the_platform
 from exop.cli.status_text import access_lines, as_text, call_lines, held_nodes, lasts, problem_lines, state_text
@@ -24,7 +24,6 @@ from exop.model.slets.described import describe as facts_of
 from exop.model.slets.signature import read_settings
 from exop.pictures.picture import DRAW
 from exop.pictures.picture import Picture as Drawing
-from exop.remoting.transport.rundir import control_address
 from exop.report import totals_of, whole
 
 #: The treatment of an item for which a slet raises, by policy.
@@ -38,27 +37,28 @@ ATOMIC: Final = "a retry starts from the memento before the item (atomic)"
 NOT_ATOMIC: Final = "a retry starts from the memento as the failed call left it (atomic=True would keep a copy)"
 
 
-def ps(*, state: Path | None = None, json: Json = False) -> int:
+def ps(*, call: Call = Call()) -> int:
     """List the running platforms of this user with their applications, and all problems that need attention.
 
     While the slets of an application open (an engine may take a minute), its state is, for example, `opening 4 of 5`,
     and the nodes that are not open yet are listed below; `--json` has them as `opening`.
 
-    Example: `exop ps --json`
+    With --on or --state, list only that platform, which may be one on another host.
 
-    Args:
-        state: List only the platform that uses this state directory.
+    Example: `exop ps --json`
     """
+    found: list[Any] = []
+    if call.on or call.state:
+        with the_platform(call) as there:
+            found = [(there, there.status(), "")]
     platforms = [
         {"pid": one.pid, "platform": one.name, "address": str(one.address)}
         | (status or {})
         | ({"problem": problem} if problem else {})
-        for one, status, problem in each_platform(lambda platform: platform.status())
-        if state is None or str(one.address) == str(control_address(state))
+        for one, status, problem in found or each_platform(lambda platform: platform.status())
     ]
-    on = f" on {state}" if state else ""
-    none = f"no platform runs{on}; start one with `exop run APP` or `exop serve`"
-    return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=json)
+    none = "no platform runs; start one with `exop run APP` or `exop serve`"
+    return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=call.json)
 
 
 def describe(target: Runs, /, *, call: Call = Call(), load: Load = ()) -> int:

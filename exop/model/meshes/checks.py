@@ -54,7 +54,7 @@ def resolved(
         if (known := None if node.slet.plugin else by_factory.get(node.slet.factory)) is not None:
             node = nodes[name] = replace(node, slet=known)
         if node.slet.plugin is None and (durable or travels):
-            raise MeshError(_refusal(node, travels=travels))
+            raise MeshError(_refusal(node, travels=travels), slet=node.slet.name)
     mesh = mesh.edited(nodes)
     return with_full_paths(mesh, Path.cwd(), running) if durable else mesh
 
@@ -95,17 +95,19 @@ def _full(value: Any, folder: Path) -> Any:
 
 def _refusal(node: Node, *, travels: bool) -> str:
     what = f"{node.name}: the slet {node.slet.name!r} of {node.slet.factory.__module__} is in no plugin"
-    bundle = f"make a bundle of it: `{bundle_line(node.slet)}`"
+    line = bundle_line(node.slet)
+    written = "" if "--from" in line else ", and write it and a builder of the application there"
+    bundle, name = f"make a bundle of it: `{line}`{written}", line.split()[3]
     if travels:
         return (
-            f"{what}, and code does not travel by itself; {bundle}, which `exop bundle install` brings to the other "
-            f"platform; or put it into a package with a @hookimpl register_slets() that the other platform loads "
-            f"(`exop serve --load FOLDER`)"
+            f"{what}, and code does not travel by itself; {bundle}, `exop bundle install {name} --start`; then `exop "
+            f"apply {name}` deploys its application; or put it into a package with a @hookimpl register_slets() that "
+            f"the other platform loads (`exop serve --load FOLDER`)"
         )
     return (
-        f"{what} and no bundle, so a platform with a state directory could not find its code again; {bundle}; or offer "
-        f"it by a @hookimpl register_slets() in a package that the platform loads, `platform.load(FOLDER)` or --load "
-        f"FOLDER; or run it without a state directory (and without app.durable())"
+        f"{what} and no bundle, so a platform with a state directory could not find its code again; {bundle}, and run "
+        f"that (`exop run {name}`); or offer it by a @hookimpl register_slets() in a package that the platform loads, "
+        f"`platform.load(FOLDER)` or --load FOLDER; or run it without a state directory (and without app.durable())"
     )
 
 

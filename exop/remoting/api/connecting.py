@@ -46,8 +46,8 @@ def connect(
         if isinstance(identity, (str, os.PathLike)):
             identity = Identity(identity)
         return RemotePlatform(text, identity=identity)
-    if target is not None and socket_path(target).is_socket():
-        return RemotePlatform(target)
+    if target is not None and (path := socket_path(target)).is_socket():
+        return RemotePlatform(path)
     found = find_platforms()
     wanted = [one for one in found if target is None or text in (str(one.pid), one.name)]
     if len(running := [one for one in wanted if not one.problem]) == 1:

@@ -83,9 +83,11 @@ class Hosting:
         if (store := self._applications.store) is not None and name in store.peers():
             store.remember_peer(name, None)
             return self._peers.get(name)
-        cure = f"only {name!r} dials: give the command there, `exop disconnect {self.name} --on {name}`"
-        if self.remoting.peers[name].uri:
-            cure = f"the present one ends when {self.name!r} stops: start {self.name!r} again without --peer {name}=…"
+        given = f": start {self.name!r} again without --peer {name}={self._peers.get(name)}" * (name in self._peers)
+        cure = f"the present one ends when {self.name!r} stops{given}"
+        if not self.remoting.peers[name].uri:
+            there = f"`exop disconnect {self.name} --on {name}`, or start {name!r} again without --peer {self.name}=…"
+            cure = f"{name!r} dials: give the command there, {there}"
         raise UnknownName(f"{self.name!r} has stored no link with {name!r}; {cure}")
 
     @operation(patience=LONG, long=True)

@@ -96,7 +96,7 @@ class RemotingService:
             identity=self.access.identity,
             roles=self.access.role,
             hooks=self,
-            on_refusal=lambda address, problem: self.access.refused("", "connect", problem, address),
+            on_refusal=self._refused,
         )
         self._connectors = ConnectorServices(self.registry, self._registered.__contains__)
 
@@ -233,7 +233,7 @@ class RemotingService:
     def _link(self, name: str, contact: Peer | None = None) -> PeerLink:
         """Return the link to a peer, a new one if there is none; *contact* identifies the peer that has connected."""
         if name == self.name:
-            raise PeerRefused(address=self.name, problem=f"both platforms are called {name!r}")
+            raise PeerRefused(address=self.name, problem=f"this platform itself is called {name!r}")
         with self._lock:
             if contact is not None and self._contacts.setdefault(name, contact).run != contact.run:
                 raise PeerRefused(f"another platform called {name!r} has connected meanwhile")
@@ -259,6 +259,14 @@ class RemotingService:
         """Whether the policy permits a connector with a peer, or byte strings of the peer."""
         contact = self._contacts.get(peer)
         return contact is not None and self.access.may(contact, access, key)
+
+    def _refused(self, address: str, problem: str) -> None:
+        """Record a refusal; if a platform refuses this one, before it is known by name, its host tells which it is."""
+        self.access.refused("", "connect", problem, address)
+        for name, link in list(self.peers.items()):
+            host = self._contacts.get(name, Peer()).address.rpartition(":")[0]
+            if problem.startswith("for the other side") and not link.uri and address.rpartition(":")[0] == host:
+                link.failed(PeerRefused(problem))
 
     def _changed(self, link: PeerLink) -> None:
         """Show in the registry that a peer can be reached, or is lost."""

@@ -66,11 +66,13 @@ def test_slets_of_a_running_platform(counting):
 
 
 def test_the_platform_of_a_state_directory(tmp_path):
-    """With `--state`, `exop ps` lists that platform alone."""
-    with Platform(state=tmp_path / "one", name="one"), Platform(state=tmp_path / "two", name="two"):
+    """With `--state` or `--on`, `exop ps` lists that platform alone."""
+    with Platform(state=tmp_path / "1", name="one"), Platform(state=tmp_path / "2", name="two"):
         assert {one["platform"] for one in facts("ps")} == {"one", "two"}
-        assert [one["platform"] for one in facts("ps", "--state", tmp_path / "one")] == ["one"]
-        assert answer_of("ps", "--state", tmp_path).startswith(f"no platform runs on {tmp_path}; start one")
+        for which in (("--state", tmp_path / "1"), ("--on", "one")):
+            assert facts("ps", *which) == [one for one in facts("ps") if one["platform"] == "one"]
+        assert answer_of("ps", "--on", "two").splitlines()[1].split()[1:4] == ["two", "-", "waits"]
+        assert f"no platform answers at {tmp_path}" in answer_of("ps", "--state", tmp_path, code=2)
 
 
 def test_a_folder(counting):

@@ -12,7 +12,8 @@ import pytest
 
 from exop import Application, Platform
 from exop.errors import AddressUnusable, PeerRefused, PeerUnreachable, PlatformBusy, UnknownName
-from exop.remoting.authority import create_authority, issue
+from exop.remoting import policy
+from exop.remoting.authority import create_authority, issue, revoke
 from exop.remoting.peers import service
 from exop.remoting.peers.discovery import Announcement
 from exop.remoting.peers.link import PeerLink
@@ -172,10 +173,11 @@ def test_other_hosts_are_reached_by_tls_alone(uri, cure):
 
 
 def test_a_name_belongs_to_one_platform(authority):
-    """A platform is not linked with another one of its own name, nor with two of the same name."""
-    with opened("a", authority, listen="inproc:1") as a, Platform(name="a", control=False) as same:
-        with pytest.raises(PeerRefused, match="both platforms are called 'a'|other than 'a'"):
-            same.remoting.connect(a.address)
+    """A platform is not linked with itself or another one of its name, nor with two of the same name."""
+    with opened("a", authority, listen="tls://127.0.0.1:0") as a, opened("a", authority) as same:
+        for dialling in (same, a):  # its policy gives neither any rights, which is no use
+            with pytest.raises(PeerRefused, match="both platforms are called 'a', or are one; .*--name NAME"):
+                dialling.remoting.connect(a.address)
         with opened("b", authority, listen="inproc:2") as b, Platform(name="b", control=False, listen="inproc:3") as c:
             a.remoting.connect(b.address)
             with pytest.raises(PeerRefused, match="linked already, at inproc:2"):
@@ -192,6 +194,19 @@ def test_a_peer_that_dials_again_and_again_holds_one_connection(pair, monkeypatc
     for _ in range(9):
         assert ended.acquire(timeout=PATIENCE)
     assert a.remoting.peers["b"].call("applications") == []
+
+
+def test_a_platform_that_is_only_dialled_shows_why_it_is_refused(tmp_path, monkeypatch):
+    """The peer that refuses its certificate closes the connection without a word, and says why when it dials again."""
+    monkeypatch.setattr(policy, "_WATCH_INTERVAL", 0.05)
+    create_authority(certs := tmp_path / "certs")
+    for name in "ab":
+        issue(certs, name)
+    with opened("b", certs, listen="tls://127.0.0.1:0") as b, opened("a", certs) as a:
+        a.remoting.connect(b.address)
+        assert b.remoting.wires["a"].wait_until(connected=True, timeout=PATIENCE)
+        revoke(certs, "b")
+        eventually(lambda: "the certificate of b is revoked; issue" in b.peers()[0]["problem"], "the reason")
 
 
 def test_discovered_platforms_are_examined(authority, tmp_path, monkeypatch):
