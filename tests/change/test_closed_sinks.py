@@ -284,7 +284,9 @@ def test_a_sink_is_closed_also_while_nothing_can_be_stored(tmp_path):
         with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
             with pytest.raises(PlanError, match="no room; repair that, or give this output up") as refused:
                 walk.platform.apply(walk.mesh().remove(name))
-            cure = re.search(r"replace (\S+) by (\S+) with another path and lose_state=True \(--lose-state\)$", str(refused.value))
+            cure = re.search(
+                r"replace (\S+) by (\S+) with another path and lose_state=True \(--lose-state\)$", str(refused.value)
+            )
             assert cure is not None
             walk.platform.apply(walk.mesh().replace(cure[1], slets[cure[2]], lose_state=True, path=lines))
             before = walk.allowed
