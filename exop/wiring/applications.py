@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import CheckpointError, ExopError, PlanError, StateError, StillOpening, UnknownName
+from exop.errors import CheckpointError, ExopError, PlanError, StaleMesh, StateError, StillOpening, UnknownName
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.diff import difference
@@ -202,8 +202,13 @@ class Applications:
                 deployment = self.deploy(running, snapshot)
                 self._note(deployment)  # it is stored already, unless by another release; a change made again stays
                 self.checkpoints.start(deployment)
-            if again:
-                self.plan(edited.at(revision)).apply(stall=True)
+            while again:
+                try:
+                    self.plan(edited.at(revision)).apply(stall=True)
+                    break
+                except StaleMesh:  # a conditional update that the change replaces has taken effect before it
+                    now, edited = caught_up(edited, revision, deployment.update_log, replaced=True)
+                    revision = now.revision
         except ExopError as error:
             if mesh.name not in self.deployed:
                 raise

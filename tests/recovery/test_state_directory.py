@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from bench.cases import state_at_rest
 from exop import Application, Memento, Platform, hookimpl, slet
 from exop.cli import main
 from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
 from exop.logs import set_up
+from exop.model.meshes.mesh import Mesh
+from exop.runtime.durable.store import Checkpoints
+from exop.wiring.applications import Applications
+from exop.wiring.changes.plan import Plan
 from tests.rig import eventually
 
 
@@ -41,6 +48,21 @@ def numbers(position: Position, *, step: int = 1) -> Iterator[int | None]:
         yield position.number
 
 
+#: How far the source below may come.
+ALLOWED = [0]
+
+
+@slet
+def allowed(position: Position) -> Iterator[int | None]:
+    """Emit the numbers that are allowed."""
+    while True:
+        if position.number < ALLOWED[0]:
+            position.number += 1
+            yield position.number
+        else:
+            yield None
+
+
 @slet
 def passes(x: int, *, add: int = 0) -> int:
     """Pass on."""
@@ -59,7 +81,7 @@ class Offered:
     @hookimpl
     def register_slets(self) -> list[Any]:
         """All of them."""
-        return [numbers, passes, last]
+        return [numbers, allowed, passes, last]
 
 
 def platform(state: Path) -> Platform:
@@ -196,6 +218,38 @@ def test_a_change_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path) -> 
         *stored, started = running.history("app")
         assert [(one["number"], one["to"]) for one in stored] == [(1, 1), (2, 2)]
         assert (started["number"], started["what"]) == (3, "start")
+
+
+def test_a_stored_change_replaces_an_update_that_takes_effect_again_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A setting for which an update was pending at the checkpoint is that of the later change after a crash, too."""
+    ALLOWED[:] = [5]
+    with platform(tmp_path / "before") as running:
+        made = Application("app")
+        made.durable(every=3600)
+        made.add("last", last, x=made.add("passes", passes, x=made.add("allowed", allowed)))
+        running.apply(made.build().configure("passes", add=1, when="x == 8"))
+        eventually(lambda: running.memento("app", "last").items == [5], "all that is allowed")
+        running.checkpoint("app")
+        ALLOWED[:] = [20]
+        eventually(lambda: running.memento("app", "last").items == [21], "the update took effect")
+        with mock.patch.object(Checkpoints, "write", side_effect=StateError("no room")):
+            running.apply(running.mesh("app").configure("passes", add=9))
+            with state_at_rest(running):
+                shutil.copytree(tmp_path / "before", tmp_path / "after")
+    real = Applications.plan
+
+    def late(self: Applications, mesh: Mesh) -> Plan:
+        eventually(lambda: self.get("app").components["last"].state.items == [21], "the update took effect again")
+        return real(self, mesh)
+
+    monkeypatch.setattr(Applications, "plan", late)
+    with platform(tmp_path / "after") as running:
+        assert not running.failed_to_restart
+        assert running.mesh("app").node("passes").settings == {"add": 9}
+        ALLOWED[:] = [30]
+        eventually(lambda: running.memento("app", "last").items == [39], "with the setting of the change")
 
 
 def test_refused_calls_displace_no_entry_that_waits_for_the_disk(

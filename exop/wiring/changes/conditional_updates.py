@@ -29,8 +29,11 @@ class Updates(Protocol):
         """Return the mesh that runs, and the updates since a revision; `None` if there were other changes."""
 
 
-def caught_up(mesh: Mesh, since: int, log: Updates) -> tuple[Mesh, Mesh]:
-    """Return the mesh that runs, and an edited one with the updates that have taken effect since it was read."""
+def caught_up(mesh: Mesh, since: int, log: Updates, *, replaced: bool = False) -> tuple[Mesh, Mesh]:
+    """Return the mesh that runs, and an edited one with the updates that have taken effect since it was read.
+
+    With *replaced*, the edit replaces those that it lacks; otherwise it is outdated.
+    """
     running, updates = log.since(since)
     if not updates and updates is not None:
         return running, mesh
@@ -43,7 +46,7 @@ def caught_up(mesh: Mesh, since: int, log: Updates) -> tuple[Mesh, Mesh]:
         if one.update in place.pending:
             mesh = one.to_mesh(mesh)
         # A successor that lacks what the update needs does without it: the plan has said so.
-        elif not isinstance(place, Node) or place.slet == running.nodes[one.name].slet:
+        elif not replaced and (not isinstance(place, Node) or place.slet == running.nodes[one.name].slet):
             raise stale
     return running, mesh.at(running.revision)
 
