@@ -108,9 +108,19 @@ def component_status(deployment: Deployment, component: Component) -> dict[str, 
         sent = component.metrics.counts().get(("out", aside.spec.name), 0)
         found["dead_letters"] |= {"channel": node.ports[aside.spec.name], "sent": sent}
     # The channels, each with the producers that have not filled it yet, or why.
-    if waits_for := {one.name: [one.away] if one.away else deployment.silent(one) for one in component.unfilled}:
+    waits_for = {one.name: [one.away] if one.away else deployment.silent(one) for one in component.unfilled}
+    if waits_for := waits_for or (_starved(component) if deployment.is_fragment else {}):
         found["waits_for"] = waits_for
     return found | pending_status(node.pending, deployment.update_log.pending.get(component))
+
+
+def _starved(component: Component) -> dict[str, list[str]]:
+    """Return the empty queues for which a slet sleeps while another of its ports is full, each with what helps."""
+    queues = [port.queue for port in component.pulled.values() if port.queue is not None]
+    full = " and ".join(one.name for one in queues if one.depth >= one.capacity)
+    asleep = [one for one in (component.pusher, *component.pullers) if full and one is not None and one.sleeping]
+    cure = f"{full} is full; if one slet fills both, pull from the ports in turn, or give {full} a larger capacity"
+    return {one.name: [f"{one.name}: {cure}"] for driver in asleep for one in driver.queues if not one.depth}
 
 
 def pending_status(pending: tuple[ConditionalUpdate, ...], updates: PendingUpdates | None) -> dict[str, Any]:

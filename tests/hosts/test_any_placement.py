@@ -20,9 +20,11 @@ from exop.errors import ComponentFailed, ExopError, LifecycleError, PlanError, U
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.model.reached import reached
+from exop.runtime.channels.outbox import Outbox
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from tests.mesh.random_mesh import RandomMesh, verdict
+from tests.mesh.test_any_mesh import WAITS
 from tests.rig import PATIENCE, threads_leave
 
 HOSTS = ("a", "b", "c")
@@ -143,9 +145,10 @@ def move(home: Platform, name: str, chance: random.Random) -> str:
     return f"{group} to {to}"
 
 
-def run(platforms: list[Platform], name: str, chance: random.Random, moves: int = 0) -> list[str]:
+def run(platforms: list[Platform], name: str, seed: int, moves: int = 0, **more: Any) -> list[str]:
     """Run one mesh to its end over the hosts, and move some of it meanwhile; return what went wrong."""
-    home, made = platforms[0], RandomMesh(name, chance)
+    chance = random.Random(seed)
+    home, made = platforms[0], RandomMesh(name, chance, **more)
     mesh = placed(made, chance)
     offer(platforms, mesh)
     home.apply(mesh)
@@ -187,13 +190,25 @@ def heal(platforms: list[Platform], name: str) -> None:
 
 @given(seed=st.integers(0, 2**32))
 @settings(
-    max_examples=int(os.environ.get("EXOP_STRESS", "1").partition(":")[0]) * 10,
+    max_examples=int(os.environ.get("EXOP_STRESS", "1").partition(":")[0]) * 8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_any_mesh_on_any_hosts(platforms: list[Platform], seed: int) -> None:
-    """Each station has taken exactly what was sent to it, in order, wherever it runs."""
-    assert run(platforms, f"any-{seed}", random.Random(seed)) == []
+    """Each station has taken exactly what was sent to it, in order, wherever it runs; also where drivers wait."""
+    assert run(platforms, f"any-{seed}", seed, **(WAITS if seed % 2 else {})) == []
+
+
+def test_a_search_for_circles_that_ends_at_connectors_is_found(
+    platforms: list[Platform], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that fills what it waits for by way of another host would wait for ever."""
+    with monkeypatch.context() as planted:
+        planted.setattr(Outbox, "passed_on", lambda outbox, tell: False)
+        planted.setattr(f"{__name__}.PATIENCE", 2.0)
+        (stuck,) = run(platforms, "any-planted", 1, **WAITS)
+    assert stuck.startswith("it does not come to its end")
+    assert run(platforms, "any-right", 1, **WAITS) == []
 
 
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
@@ -206,7 +221,7 @@ def test_any_mesh_that_moves_for_long(platforms: list[Platform]) -> None:
         if time.monotonic() > until:
             break
         try:
-            wrong = run(platforms, f"any-{seed}", random.Random(seed), moves=5)
+            wrong = run(platforms, f"any-{seed}", seed, moves=5, **(WAITS if seed % 2 else {}))
             assert not wrong, "\n".join(wrong)
         except BaseException as problem:
             problem.add_note(f"EXOP_STRESS=1:{seed}")

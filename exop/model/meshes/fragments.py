@@ -15,6 +15,7 @@ from exop.errors import MeshError
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE, INBOX, NOTHING, OUTBOX, READER, ChannelSpec, KindLike, Node
 from exop.model.meshes.repetition import lots_matter, varies, vary_in_lots
+from exop.model.reached import reached
 from exop.model.slets.described import read_type, type_text
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.slets.relay import RELAY
@@ -122,6 +123,23 @@ class Placement:
         """Whether a port reads the content of its channel, which it does on another host by calls."""
         kind = self.kinds.get(self.mesh.channels[node.ports[port]].kind)
         return node.slet.ports[port].pulled and kind is not None and kind.pull_mode == "read"
+
+    def feeders(self, connector: Connector) -> list[str]:
+        """Return the outboxes at the host of an inbox, if a slet pulls there, whose items lead back to it elsewhere."""
+        here = connector.target
+
+        def before(end: tuple[str, str]) -> list[tuple[str, str]]:
+            channel, host = end  # a channel, and where a port takes its items, or where it is itself
+            if (there := self.channels[channel]) != host:
+                return [(channel, there)] if there != here else []
+            away = [(node, self.of(node)) for node, _ in self.mesh.producers(channel) if self.of(node) != here]
+            return [(to, at) for node, at in away for port, to in node.inputs().items() if not self.reads(node, port)]
+
+        nodes = (node for node in self.mesh.nodes.values() if self.of(node) == here and len(node.inputs()) > 1)
+        pulls = any(port.pulled for node in nodes for port in node.slet.inputs)
+        ends = {*reached([(connector.channel, here)], before)} if pulls else ()
+        leaving = (one for one in self.connectors.values() if one.source == here)
+        return [one.outbox for one in leaving if (one.channel, one.target) in ends]
 
     def sent(self, connector: Connector) -> PortType | None:
         """Return the type of the items that a connector carries; `None` if it is unknown."""
@@ -258,7 +276,8 @@ def _halves(placement: Placement, connector: Connector, epoch: int) -> tuple[Cha
     sent = replace(placement.sent(connector) or PortType(), punctuation=placement.sends_punctuations(connector))
     carried = read_type(type_text(sent))  # a fragment is the same on all hosts, with or without the classes
     outbox = ChannelSpec(connector.outbox, OUTBOX, {"peer": connector.target, **settings, **after}, type=carried)
-    inbox = ChannelSpec(connector.inbox, INBOX, {"peer": connector.source, **settings, **shared}, type=carried)
+    back = {"feeders": feeders} if (feeders := placement.feeders(connector)) else {}
+    inbox = ChannelSpec(connector.inbox, INBOX, {"peer": connector.source, **settings, **shared, **back}, type=carried)
     return outbox, inbox
 
 

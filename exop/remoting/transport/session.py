@@ -121,7 +121,7 @@ class Sessions:
         if hello.platform != name and (hello.platform or not (peer.pid or peer.certificate)):
             given = f"not {clean(hello.platform[:_SHOWN])!r}" if hello.platform else "name it: tcp://NAME@HOST:PORT"
             return f"it is the platform {name!r}, {given}"
-        if hello.name == name:  # before it is told which rights it lacks
+        if hello.name and hello.name == name:  # before it is told which rights it lacks
             return f"both platforms are called {name!r}, or are one; start one with a name of its own: --name NAME"
         if hello.name not in ("", sender.name):
             return f"your certificate is that of {sender.name!r}, not of {clean(hello.name[:_SHOWN])!r}"

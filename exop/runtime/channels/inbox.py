@@ -54,9 +54,11 @@ class Inbox(Connector, QueueChannel):
         capacity: int = 1024,
         by: str | None = None,
         partitions: int = PARTITIONS,
+        feeders: Sequence[str] = (),
     ) -> None:
         super().__init__(name, capacity=capacity, by=by, partitions=partitions)
         self._name_other_half(peer, key, epoch, ack, mode)
+        self.feeders = feeders
         self.incarnation = uuid.uuid4().hex
         self._read: Callable[..., list[tuple[Method, Any]]] = lambda frame, failed: []
         self._next = self._done = self._captured = self._stable = 0
@@ -73,11 +75,11 @@ class Inbox(Connector, QueueChannel):
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
         if (fresh := Inbox(self.name, **settings)).epoch == self.epoch:
-            return self._become(fresh, ())
+            return self._become(fresh, ("feeders",))
         self.detach()  # nothing more arrives
         waiting = [*self.entries]  # the worker keeps the object
         self.entries.clear()
-        back = self._become(fresh, _EVENTS)
+        back = self._become(fresh, ("feeders", *_EVENTS))
 
         def undo() -> None:
             self.entries.extend(waiting)

@@ -211,15 +211,22 @@ class Outbox(Connector):
         """The number of items and control items that are not acknowledged."""
         return self._in_memory + (0 if self._disk is None else self._disk.events)
 
+    unacknowledged = depth
+
     @property
     def _in_memory(self) -> int:
         return max(0, len(self._unnumbered) + len(self._kept) + self._extra)
 
     def _has_room(self, size: int) -> bool:
-        if self._disk is not None:
-            return True  # on the disk
-        depth = self.depth
-        return self.left or not depth or (self.mode != "sync" and depth + size <= self.capacity and not self._is_heavy)
+        if self._disk is not None or self.left or not (depth := self.depth):
+            return True  # with a disk, there
+        return self.mode != "sync" and depth + size <= self.capacity and not self._is_heavy
+
+    def passed_on(self, tell: Callable[[], None]) -> bool:
+        """Whether the inbox has delivered nearly all that was sent; call *tell* when it has reported more."""
+        self._line_up(tell)  # first: what is reported from now on is told
+        waiting = self._next + self.capacity - self._credit
+        return max(waiting, 0 if self.ack == "stable" else self.depth) <= self.capacity // 4
 
     # Sending: called by the threads of the wire.
 
@@ -402,11 +409,6 @@ class Outbox(Connector):
             self._first, self._again = self._next, 0
             self._extra, self._bytes, self._covered = 0, 0, min(self._covered, self._next)
         return found
-
-    @property
-    def unacknowledged(self) -> int:  # type: ignore[override]
-        """The number of events that the inbox has not acknowledged."""
-        return self.depth
 
     def stored(self) -> tuple[int, list[Event]]:
         """Return the number of the oldest stored event, and all stored events, also those on disk."""

@@ -45,10 +45,12 @@ class Buffered(Channel):
         left, dropped: Whether the only consumer has ended, and the number of items dropped for that reason.
         waits: The seconds for which measured items have waited.
         alarm: Called when the channel is in trouble.
+        feeders: The names of the outboxes on this host from which items come back to this channel, an inbox.
     """
 
     serial: ClassVar[bool] = False
     buffered: ClassVar[bool] = True
+    feeders: Sequence[str] = ()
     entries: Collection[Any]
 
     def __init__(self, name: str, *, capacity: int) -> None:

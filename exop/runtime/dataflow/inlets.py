@@ -18,7 +18,6 @@ from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.dataflow.entry import Entry, InFlight
 
 if TYPE_CHECKING:
-    from exop.runtime.channels.queue import Buffered
     from exop.runtime.drivers.base import Driver
 
 #: The drivers that are parked; `None` for all drivers of the application.
@@ -36,14 +35,14 @@ class Inlets:
     Attributes:
         entries: The compiled entry at each endpoint.
         runner: Returns the driver that runs an endpoint.
-        pushers: Returns the drivers that push into a queue.
+        pushers: Returns the drivers that push into a queue; with what tells a sleeping driver, all that may fill it.
         kept_out: The drivers that wait for room in a queue.
     """
 
     def __init__(self) -> None:
         self.entries: Mapping[str, Entry] = {}
         self.runner: Callable[[str], Driver | None] = lambda endpoint: None
-        self.pushers: Callable[[Buffered], Collection[Driver]] = lambda queue: ()
+        self.pushers: Callable[..., Collection[Driver]] = lambda queue, tell=None: ()
         self.kept_out: set[Driver] = set()
         self._runners: dict[str | Driver, Driver] = {}
         self._inlets: dict[Driver, dict[str | Driver, deque[InFlight]]] = {}  # by runner and endpoint

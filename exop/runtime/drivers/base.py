@@ -310,7 +310,7 @@ class Driver:
         if self.waits_at is not None:
             return filter(None, (self.waits_at.worker or self.waits_at.taker,))
         if self.sleeping and not any(queue.depth for queue in self.queues):
-            return {driver for queue in self.queues for driver in self.inlets.pushers(queue)}
+            return {driver for queue in self.queues for driver in self.inlets.pushers(queue, self.unblock)}
         return ()
 
     def waiting(self) -> Iterator[Driver]:

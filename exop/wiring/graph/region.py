@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from exop.model.slets.ports import node_at
+from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
@@ -187,9 +188,10 @@ def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | N
     return component.pusher if entered is not None and entered.direction == "in" else component.runner
 
 
-def _pushers(deployment: Deployment, wiring: Wiring, queue: Buffered) -> set[Driver]:
+def _pushers(deployment: Deployment, wiring: Wiring, queue: Buffered, tell: Any = None) -> set[Driver]:
     """Return the drivers that push into a queue; none if the queue was removed, or comes with a change under way.
 
+    With *tell*, also those that push into what feeds it by way of another host, as far as `Outbox.passed_on`.
     Drivers outside the region of a change call this while it is made; those in the region ask anew afterwards.
     """
     name = ids.channel_of_queue(queue.name)
@@ -197,7 +199,11 @@ def _pushers(deployment: Deployment, wiring: Wiring, queue: Buffered) -> set[Dri
         return set()
     before = ids.input_queue(name)
     keys = {("queue", before)} if before in wiring.inserted and before != queue.name else wiring.pushers(name)
-    return {driver for key in keys if (driver := _driver(deployment, *key)) is not None}
+    found = {driver for key in keys if (driver := _driver(deployment, *key)) is not None}
+    for one in map(deployment.channels.get, queue.feeders):
+        if tell is not None and isinstance(one, Outbox) and one.passed_on(tell):
+            found |= _pushers(deployment, wiring, one)
+    return found
 
 
 def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:

@@ -93,6 +93,25 @@ def test_a_producer_on_another_host_pushes_into_an_outbox():
     assert found["home"].channels["a"] == line().channels["a"]
 
 
+def test_an_inbox_names_the_outboxes_from_which_items_come_back():
+    """Where a slet pulls from it and from another queue: a driver that waits for room may be what it waits for."""
+
+    class Pulls(Slet):
+        left: InputPort[int]
+        right: InputPort[int]
+
+        def __iter__(self) -> Iterator[int]:
+            yield from self.left
+
+    app = Application("diamond")
+    source = app.add("source", count_up)
+    app.add("pulls", Pulls, left=app.on("b").add("there", pass_on, item=source), right=source)
+    app.on("c").add("aside", pass_on, item=source)
+    found = fragments(app.build(), "home")
+    inboxes = {name: one.settings.get("feeders") for part in found.values() for name, one in part.channels.items()}
+    assert {name: feeders for name, feeders in inboxes.items() if feeders} == {"there.from.b": ["source.to.b"]}
+
+
 def test_both_halves_of_a_connector_agree():
     """Key, epoch, level of acknowledgement and capacity are the same at both ends."""
     mesh = line().move("middle", "b").edited(channels={"a": ChannelSpec("a", "queue", connector={"capacity": 7})})

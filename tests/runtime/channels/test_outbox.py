@@ -75,6 +75,25 @@ def test_single_items_share_a_frame_and_lists_have_their_own(wires):
     assert delivered(receiver, log) == list(range(102))
 
 
+@pytest.mark.parametrize("ack", ["received", "done", "stable"])
+def test_an_outbox_tells_when_a_slow_peer_has_passed_on_nearly_all(wires, ack):
+    """Up to a quarter of the capacity may be under way, whatever an acknowledgement means."""
+    sender, receiver, entry, log = pair(wires, capacity=8, ack=ack)
+    told = list[int]()
+    assert not sender.passed_on(lambda: told.append(0))  # it is not connected yet
+    wires.pump()
+    assert told == [0]
+    for number in range(3):
+        assert sender.passed_on(lambda: None)
+        entry.push(number)
+        wires.pump()
+    assert not sender.passed_on(lambda: told.append(1))
+    assert delivered(receiver, log) == [0, 1, 2]
+    wires.pump()
+    assert told == [0, 1]
+    assert sender.passed_on(lambda: None)
+
+
 def test_nothing_is_sent_beyond_the_credit(wires):
     """The inbox accepts as many as it has room for; the others wait in the outbox until it has delivered."""
     sender, receiver, entry, log = pair(wires, capacity=4)
