@@ -88,8 +88,7 @@ class Bundles:
             BundleError: the bundle is started already, with other imports.
         """
         with self._recorded("start", name):
-            one = self._find(name)
-            if one.code is not None and (others := {*imports_from} - {*one.wires}):
+            if (one := self._find(name)).code is not None and (others := {*imports_from} - {*one.wires}):
                 problem = f"is started already, with imports from {', '.join(one.wires)}, not {', '.join(others)}"
                 cure = f"stop it, after its users: `exop bundle stop {one.key}`; or give this one another version"
                 raise BundleError(bundle=one.key, problem=problem, cure=cure)

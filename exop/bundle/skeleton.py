@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
-from textwrap import indent
 from typing import Final
 
-from exop.bundle.dev import Statement, needed, statements_of
+from exop.bundle.dev import needed, statements_of
 from exop.bundle.manifest import MANIFEST, Manifest, name_from, read_manifest
 from exop.errors import BundleError
 
@@ -51,8 +49,6 @@ def test_numbers_are_added_up():
     total = Total()
     assert [add_up(number, total, factor=2) for number in (1, 2, 3)] == [2, 6, 12]
 '''
-_DEFINED: Final = (ast.FunctionDef, ast.ClassDef)
-_MAKES: Final = re.compile(r"\w+(: \S+)? = (\w+\.)?Application\(")
 _RUNS: Final = re.compile(r"(If|With|Expr)\(.*('__name__'|attr='(run|build)')")
 
 
@@ -89,34 +85,12 @@ def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
     lines, statements = text.splitlines(), [one for one in statements_of(text) if not _RUNS.match(one.text)]
     functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
     builders = [one.name for one in functions if re.search(r"\bApplication'?$", ast.unparse(one.returns or one))]
-    body = [] if builders else _building(statements)
-    made = {name for one in body for name in one.binds}
-    others = [one for one in statements if one not in body]
-    if not made.isdisjoint(slets):  # in a function, a name of both would be unknown where the slet is added
-        body = []
     pieces = [f'"""The slets of {script.name}."""']
-    for part in needed(others, {*slets, *builders, *(name for one in body for name in one.uses - made)}):
+    for part in needed(statements, [*slets, *builders]):
         first = min([part.node.lineno, *(one.lineno for one in getattr(part.node, "decorator_list", ()))])
-        gap = "\n\n" if isinstance(part.node, _DEFINED) else ""
+        gap = "\n\n" if isinstance(part.node, (ast.FunctionDef, ast.ClassDef)) else ""
         pieces.append(gap + "\n".join(lines[first - 1 : part.node.end_lineno]))
-    if body:
-        builders = ["build_application"]
-        pieces.append(f'\n\ndef build_application():\n    """The application of {script.name}."""')
-        made_by = [ast.unparse(part.node) for part in body]  # in one line each, so that texts stay as they are
-        pieces.append(indent("\n".join([*made_by, f"return {min(body[0].binds)}"]), "    "))
     return "\n".join(pieces) + "\n", slets, builders
-
-
-def _building(statements: Iterable[Statement]) -> list[Statement]:
-    """The statements by which a script makes its application, without those that run it; none if it makes several."""
-    found, made = list[Statement](), set[str]()
-    for one in statements:
-        if (first := _MAKES.match(ast.unparse(one.node))) and found:
-            return []
-        if first or not (made.isdisjoint(one.uses) or isinstance(one.node, _DEFINED)):
-            found.append(one)
-            made |= one.binds
-    return found
 
 
 def slet_names(tree: ast.Module) -> list[str]:

@@ -137,8 +137,7 @@ def find_target(
     if path.is_file() and path.suffix == ".py":
         module = _imported(path)
         own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
-        specs = [getattr(value, "__slet__", None) for value in own]
-        slets = {spec.name: spec for spec in specs if isinstance(spec, SletSpec)}
+        slets = {spec.name: spec for value in own if isinstance(spec := getattr(value, "__slet__", None), SletSpec)}
         ready = [value for value in vars(module).values() if isinstance(value, Application)]
         if len(ready) == 1 and not which:
             return Target(given, ready=ready[0], slets=slets)
@@ -209,8 +208,7 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None, bund
 
 def _loaded(bundle: str, started: Mapping[str, Mapping[str, Any]], plugins: Plugins) -> Path | None:
     """Load the highest started version of a bundle, or `NAME@VERSION`; return its folder, `None` if there is none."""
-    key = next((key for key, row in reversed([*started.items()]) if bundle in (key, row["name"])), None)
-    if key is None:
+    if (key := next((key for key, row in reversed([*started.items()]) if bundle in (key, row["name"])), None)) is None:
         return None
     for other in started[key]["imports_from"]:
         _loaded(other, started, plugins)
@@ -308,8 +306,9 @@ def gather(parameters: Sequence[str], files: Sequence[Path], known: Sequence[str
         try:
             values = read_toml(text_of(file))
         except ValueError as problem:
-            wrong = f"{file} is no TOML file with parameters (NAME = VALUE, one a line): {problem}"
-            raise BuilderError(wrong) from None
+            raise BuilderError(
+                f"{file} is no TOML file with parameters (NAME = VALUE, one a line): {problem}"
+            ) from None
         found |= {name: Given(value, f"{file}, key {name!r}") for name, value in values.items()}
     return found | {name: Given(value) for name, value in parse(parameters).items()}
 
@@ -326,8 +325,7 @@ def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
             raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")
         values = configured(f"the builder {name}", settings, {key: one.value for key, one in given.items()})
     except (UnknownName, SettingError) as error:
-        wrong = given.get(str(error.facts.get("setting", error.facts.get("name"))))
-        if wrong is not None and wrong.place:
+        if (wrong := given.get(str(error.facts.get("setting", error.facts.get("name"))))) is not None and wrong.place:
             error.add_note(f"it is given by {wrong.place}")
         raise
     try:

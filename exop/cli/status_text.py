@@ -180,8 +180,7 @@ def proof_lines(found: Facts) -> Iterator[str]:
     """Yield the result of a successful trial, a line for each node."""
     for node, one in found.items():
         old, new = (one.get("busy_ms", {}).get(which, {}) for which in ("old", "new"))
-        pairs = old if new else {}
-        ms = "  ".join(f"{name} {old[name]:g} → {new[name]:g}" for name in pairs)
+        ms = "  ".join(f"{name} {old[name]:g} → {new[name]:g}" for name in (old if new else ()))
         equal = "equal" if one["compared"] else "no difference"
         compared = f"{counted(one['items'], 'item')}, {counted(one['compared'], 'output')} compared"
         yield f"shadow {node}: {equal} on {compared} in {one['seconds']:.1f} s{ms and '; ms per item, old → new: '}{ms}"

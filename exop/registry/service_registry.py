@@ -49,8 +49,7 @@ class ServiceRegistry:
         Raises:
             RegistryError: no interface is given, a property is not a plain value, or the registry itself sets it.
         """
-        names = (interfaces,) if isinstance(interfaces, str) else tuple(interfaces)
-        if not names or not all(names):
+        if not (names := (interfaces,) if isinstance(interfaces, str) else tuple(interfaces)) or not all(names):
             raise RegistryError("a service needs at least one interface, and an interface is a name")
         frozen = freeze(properties) if properties else {}
         _refuse_reserved(frozen)

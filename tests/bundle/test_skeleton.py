@@ -40,19 +40,17 @@ def total(number: int, seen: Seen) -> int:
 number = feed
 LAST = 3
 app = Application("script")
-numbers = app.add(
-    "numbers", "stock:count_up", to=LAST)
-app.add("total", total, number=numbers)
-app.add("query", "stock:write_lines", item="total", path="""a
-b""")
+app.add("total", total, number=app.add("numbers", "stock:count_up", to=LAST))
 if __name__ == "__main__":
     app.run()
 raise SystemExit("it runs")
 '''
-#: The same by a function; the line that runs it stands below no condition.
+#: An application by a function; the line that runs it stands below no condition.
 BUILDER = """
 def built(*, last: int = LAST) -> Application:
-    return Application("script")
+    app = Application("script")
+    app.add("total", total, number=app.add("numbers", "stock:count_up", to=last))
+    return app
 
 built().run()
 """
@@ -71,13 +69,13 @@ def test_a_skeleton_starts_and_its_test_passes(tmp_path: Path):
 
 
 def test_the_slets_of_a_script_are_taken_with_what_they_need(platform: Platform, tmp_path: Path):
-    """Imports, helpers, mementos and what changes them; the application as a builder, and not what runs it."""
+    """Imports, helpers, mementos and what changes them; the builder of an application, and not what runs it."""
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT.replace("raise SystemExit", f"{BUILDER}raise SystemExit"))
     make_skeleton(tmp_path / "total", script)
     text = (tmp_path / "total" / "slets.py").read_text()
     assert "SCALE[" in text
-    assert not re.search("SystemExit|number = feed|__main__|run", text)
+    assert not re.search(r"SystemExit|number = feed|__main__|run\(", text)
     platform.bundles.install(tmp_path / "total")
     platform.bundles.start("total")
     spec = platform.slets()["total@0.1.0:total"]
@@ -86,27 +84,20 @@ def test_the_slets_of_a_script_are_taken_with_what_they_need(platform: Platform,
     assert {name: node.set_settings() for name, node in mesh.nodes.items()} == {
         "numbers": {"to": 3},
         "total": {},
-        "query": {"path": Path("a\nb")},
     }
 
 
-@pytest.mark.parametrize(
-    ("more", "builders"),
-    [
-        (BUILDER, ["slets:built"]),
-        ("total = app.add('again', total, number=numbers)\n", []),  # the name of the slet is another one from then on
-        ("other = Application('other')\n", []),  # which of the two?
-    ],
-)
+@pytest.mark.parametrize(("more", "builders"), [(BUILDER, ["slets:built"]), ("other = Application('other')\n", [])])
 def test_the_builders_of_a_script_are_taken(tmp_path: Path, more: str, builders: list[str]):
-    """Those that are functions come before an application at the top; what cannot be taken is left out."""
+    """Those that are functions; an application at the top, which is made when the module is imported, is left out."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace("raise SystemExit", f"{more}raise SystemExit"))
     assert [str(one) for one in make_skeleton(tmp_path / "total", script).builders] == builders
     text = (tmp_path / "total" / "slets.py").read_text()
     assert ("LAST = 3" in text) == bool(builders)
     assert "run()" not in text
-    assert "app" not in text
+    assert 'Application("script")\napp.add' not in text
+    assert ("app" in text) == bool(builders)
 
 
 def test_what_cannot_be_made_is_told(tmp_path: Path):
@@ -137,7 +128,8 @@ def test_the_line_that_an_error_prints_works(tmp_path: Path):
         f"{sys.executable} -m {line}", shell=True, capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "total@0.1.0 in total; next: exop bundle install total --start, exop apply total\n"
+    none = f"{script} has no function with `-> Application`: write one that builds it, and name it in bundle.toml"
+    assert done.stdout == f"total@0.1.0 in total; next: exop bundle install total --start; {none}\n"
     assert "def total(" in (tmp_path / "total" / "slets.py").read_text()
 
 

@@ -22,7 +22,7 @@ def bundle_new(
 ) -> int:
     """Make the skeleton of a bundle: a folder with `bundle.toml`, a module with a slet, and a test.
 
-    With --from, the module has the slets and the application of a script, and all the code that they need, but no test.
+    With --from, it has the slets of a script, its functions with `-> Application`, and what they need, but no test.
 
     Example: `exop bundle new speeds --from sketch.py`
 
@@ -33,7 +33,7 @@ def bundle_new(
     from exop.bundle.skeleton import make_skeleton
 
     made = make_skeleton(folder, script)
-    none = f"; no application could be taken from {script}: write a function that builds it, and name it there"
+    none = f"; {script} has no function with `-> Application`: write one that builds it, and name it in bundle.toml"
     more = f", exop apply {made.name}" if made.builders else none if script is not None else ""
     text = f"{made.key} in {folder}; next: exop bundle install {folder} --start{more}"
     return answer({"bundle": made.key, "folder": str(folder)}, text, json=json)

@@ -121,8 +121,7 @@ def memento_import(node: Node, file: Path | None = None, /, *, request: Request 
         raise BuilderError(f"{file} cannot be read ({why}); name a file that `exop memento export` wrote") from problem
     with find_application(node, request) as found:
         found.node_status()
-        planned = partial(found.platform.import_memento, found.application, found.node, data)
-        return show_and_make(planned, request)
+        return show_and_make(partial(found.platform.import_memento, found.application, found.node, data), request)
 
 
 def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:

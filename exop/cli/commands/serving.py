@@ -94,9 +94,8 @@ class Supervisor:
         address = environment.pop("NOTIFY_SOCKET", "")
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         pid, limit = environment.pop("WATCHDOG_PID", ""), environment.pop("WATCHDOG_USEC", "")
-        watched = limit.isdecimal() and pid in ("", str(os.getpid()))
         # The supervisor expects a notification within the limit; half of it leaves room for a delay.
-        self._every = int(limit) / 2e6 if watched else math.inf
+        self._every = int(limit) / 2e6 if limit.isdecimal() and pid in ("", str(os.getpid())) else math.inf
         self._fed = -math.inf
         self._status = ""
 

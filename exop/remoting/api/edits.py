@@ -129,8 +129,7 @@ class Rewire(Edit, frozen=True, tag="rewire"):
         found: dict[str, ChannelSpec] = {}
         for name, _, rest in (to.partition(":") for to in self.ports.values() if ":" in to):
             kind, *words = rest.split(",")
-            spec = converted(known.kinds, ChannelSpec(name, kind, parse(words)))
-            if found.setdefault(name, spec) != spec:
+            if found.setdefault(name, spec := converted(known.kinds, ChannelSpec(name, kind, parse(words)))) != spec:
                 raise MeshError(f"the new channel {name!r} is described twice, differently; describe it once")
         return found
 

@@ -266,8 +266,7 @@ class DataConnection(frames.Outgoing):
         if isinstance(stream := self._stream, _TlsSocket) or not self._turn.acquire(blocking=False):
             return False
         try:
-            buffers = self._buffers
-            if self._ended or buffers or self._ready:
+            if (buffers := self._buffers) or self._ended or self._ready:
                 return False
             more = one.gather(buffers)[1]
             if buffers:

@@ -201,8 +201,7 @@ class ControlClient:
 
     def _unanswered(self, operation: str) -> dict[str, str]:
         """Return the facts of an error for a call without an answer."""
-        repeat = {"cure": REPEAT} if operation in READING else {}
-        return {"address": self._address, "operation": operation, **repeat}
+        return {"address": self._address, "operation": operation} | ({"cure": REPEAT} if operation in READING else {})
 
     def _connected(self, deadline: float) -> Contact:
         if self._contact is not None and self._contact.channel.stream.readable():

@@ -137,8 +137,7 @@ def page(items: Iterable[T], request: PageRequest, key: Callable[[T], str]) -> P
     Pages are determined by key and not by position, so items that are added or removed between two calls neither repeat
         nor hide other items.
     """
-    following = (item for item in items if key(item) > request.after)
-    found = heapq.nsmallest(request.limit + 1, following, key=key)
+    found = heapq.nsmallest(request.limit + 1, (item for item in items if key(item) > request.after), key=key)
     return Page(found) if len(found) <= request.limit else Page(found[:-1], key(found[-2]))
 
 
