@@ -813,7 +813,7 @@ def every(state: Any) -> bool:
 @pytest.mark.parametrize(
     ("log", "edit", "problem", "cures", "made"),
     [
-        ({}, rebuilding(stateless), "stateless keeps no state; say lose_state=True instead", [with_loss], None),
+        ({}, rebuilding(stateless), "stateless keeps no state; say lose_state=True", [with_loss], None),
         ({}, rebuilding(telling), "acts on something outside .*; mark it effects=False", [rebuilding(silent)], every),
         ({}, rebuilding(telling), "acts on something outside .*, or give its state an upgrade", [upgrading], Given),
         (

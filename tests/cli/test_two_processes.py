@@ -101,7 +101,7 @@ def test_code_does_not_travel(served, tmp_path):
     (tmp_path / "single.py").write_text(
         "from collections.abc import Iterator\nfrom exop import Application, slet\n\n"
         "@slet\ndef one() -> Iterator[int]:\n    yield 1\n\n"
-        "app = Application('single')\napp.add('one', one)\n"
+        "def single() -> Application:\n    app = Application('single')\n    app.add('one', one)\n    return app\n"
     )
     err = answer_of("apply", "single.py", code=2)
     assert "is in no plugin, and code does not travel" in err
