@@ -42,7 +42,7 @@ def largest_counts(patch: pytest.MonkeyPatch) -> None:
     def latest(self: ControlMerge, expected: set[str], ended: set[str]) -> list[Any]:
         found = following(self, expected, ended)
         times = [self._times.get(name, LOWEST) for name in expected - ended]
-        if self._done or not times:
+        if self.done or not times:
             return found
         return [Punctuation(max(times))] if max(times) > self._sent else []
 
