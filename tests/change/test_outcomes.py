@@ -74,7 +74,7 @@ def test_the_cure_of_a_refused_removal(at, mode, monkeypatch, tmp_path):
     platform = running(tmp_path)
     TROUBLE.begin(at, mode)
     try:
-        with pytest.raises(PlanError, match="replace b with lose_state=True"):
+        with pytest.raises(PlanError, match="replace b by stock:write_lines with another path and lose_state=True"):
             CHANGES["remove"](platform)
         platform.apply(platform.mesh("app").replace("b", plain, lose_state=True), timeout=PATIENCE)
         CHANGES["remove"](platform)

@@ -234,7 +234,7 @@ def test_what_cannot_be_kept_says_so(platform):
     """A sink, and no replacement at all: each says why, and what to do instead."""
     platform.apply(chain("app", endless, plain, writing([])).build())
     mesh = platform.mesh("app")
-    seconds = r"keep=.*give a number of seconds above 0"
+    seconds = r"cannot be kept for.*give a number of seconds above 0"
     for edit, keep, why in (
         (mesh.replace("c", writing([])), 60, "go on doing so as a standby.*replace it back"),
         (mesh.suspend("b"), 60, "no predecessor to keep"),

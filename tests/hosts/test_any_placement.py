@@ -199,6 +199,11 @@ def test_any_mesh_on_any_hosts(platforms: list[Platform], seed: int) -> None:
     assert run(platforms, f"any-{seed}", seed, **(WAITS if seed % 2 else {})) == []
 
 
+def test_an_end_that_had_passed_elsewhere_is_not_due_again(platforms: list[Platform]) -> None:
+    """A channel whose producers have all ended moves, and the host of it takes part in the next change."""
+    assert run(platforms, "any-730800019", 730800019, moves=5) == []
+
+
 def test_a_search_for_circles_that_ends_at_connectors_is_found(
     platforms: list[Platform], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,7 @@ class Desk:
         return len(request.data)
 
     @operation
-    def wait(self) -> str:
+    def linger(self) -> str:
         """Answer when the desk opens."""
         self.waiting.release()
         self.open.wait(60)

@@ -121,10 +121,10 @@ class Sessions:
         if hello.platform != name and (hello.platform or not (peer.pid or peer.certificate)):
             given = f"not {clean(hello.platform[:_SHOWN])!r}" if hello.platform else "name it: tcp://NAME@HOST:PORT"
             return f"it is the platform {name!r}, {given}"
-        if hello.name and hello.name == name:  # before it is told which rights it lacks
-            return f"both platforms are called {name!r}, or are one; start one with a name of its own: --name NAME"
         if hello.name not in ("", sender.name):
             return f"your certificate is that of {sender.name!r}, not of {clean(hello.name[:_SHOWN])!r}"
+        if hello.name and hello.name == name:  # before it is told which rights it lacks
+            return f"both platforms are called {name!r}, or are one; start one with a name of its own: --name NAME"
         if any(len(text) > _SHOWN or not text.isprintable() for text in (hello.name, hello.run)):
             return f"the name of a platform has at most {_SHOWN} characters, and is printable"
         if hello.kind not in handshake.KINDS or (hello.kind != handshake.CONTROL and self._hooks is None):

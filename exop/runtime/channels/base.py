@@ -302,11 +302,10 @@ class ControlMerge:
         with self._lock:
             return bool(self._next(set(producers), self._ended.union(ended)))
 
-    def note_ended(self, producers: Iterable[str], *, told: bool) -> None:
-        """Record producers whose streams had ended before they were connected; the end of all was *told* otherwise."""
+    def note_ended(self, producers: Iterable[str]) -> None:
+        """Record producers whose streams had ended before they were connected."""
         with self._lock:
             self._ended.update(producers)
-            self.done |= told and bool(self._expected) and self._expected <= self._ended
 
     def take_due(self) -> list[Punctuation | EndOfStream]:
         """Return the control items that are due, for example because a producer was removed."""

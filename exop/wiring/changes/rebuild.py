@@ -63,7 +63,7 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
         if step.before is None:
             raise _refused(node, "it replaces no slet", "leave rebuild out")
         if spec.state is None and spec.tie is None:
-            raise _refused(node, f"{spec.name} keeps no state", "say lose_state=True instead of rebuild")
+            raise _refused(node, f"{spec.name} keeps no state", "say lose_state=True (--lose-state) instead of rebuild")
         if spec.iterated or (spec.own_driver and spec.tie is None) or not spec.inputs:
             raise _refused(node, f"{spec.name} drives itself", "replace it by a slet that items are pushed to")
         if step.exclusive:

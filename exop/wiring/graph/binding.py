@@ -371,7 +371,10 @@ class CatchUp:
             found.ended[name] = over = [one for one in ended if known.get(one) != name]
             merge = deployment.merges.get(name)
             if merge is not None and edges and name not in coming and merge.due_with([one.name for one in edges], over):
-                found.merges[name if graph.channels[name].buffered else ids.input_queue(name)] = merge
+                place = name if graph.channels[name].buffered else ids.input_queue(name)
+                # Without one, nothing changes there: what counts as due is the end that had passed on another host.
+                if graph.channels[name].buffered or place in region.after.inserted:
+                    found.merges[place] = merge
         there = {graph.queue_before(one, to) if to.port.pulled else to.queue(one) for one, to in graph.fed}
         there.update(map(ids.input_queue, graph.channels))
         fed = {edge.name: (name, edge) for name, edge in graph.fed}
@@ -388,8 +391,7 @@ class CatchUp:
     def deliver(self, deployment: Deployment) -> None:
         """Put everything into its queue: what is moved comes first."""
         for name in self.ended.keys() & deployment.merges.keys():
-            merge = deployment.merges[name]  # a new one has no mark to send: its consumers get the end as `entries`
-            merge.note_ended(self.ended[name], told=merge not in self.merges.values())
+            deployment.merges[name].note_ended(self.ended[name])
         for source, name, dropped in self.moved:
             entries, before = source.capture()["entries"], source.dropped
             queue_of(deployment, name).put_first([entry for entry in entries if not isinstance(entry[1], dropped)])

@@ -210,7 +210,7 @@ def test_interrupted_call(server: ControlServer, desk: Any, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(BoundedChannel, "transmit", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            client.call("wait")
+            client.call("linger")
     assert client.call("ready") is True
 
 

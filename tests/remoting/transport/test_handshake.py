@@ -212,11 +212,15 @@ def test_name_of_another_peer(on_tls: Hosts) -> None:
         ControlClient(lying.uris[0].replace("south@", ""), identity=on_tls.identity("west")).call("caller")
 
 
-@pytest.mark.parametrize("name", ["", "east"], ids=["none", "its own"])
-def test_platforms_need_names(on_tcp: Hosts, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("", "needs a name other than 'east'"), ("east", "both platforms are called 'east'")],
+    ids=["none", "its own"],
+)
+def test_platforms_need_names(on_tcp: Hosts, name: str, told: str) -> None:
     """A platform that has no name, or that of the platform it dials, is declined."""
     east, west = on_tcp.server("east", Hooks()), on_tcp.server(name, listen=[])
-    with pytest.raises(PeerRefused, match="needs a name other than 'east'"):
+    with pytest.raises(PeerRefused, match=told):
         west.serve_at(east.uris[0], ended=lambda: None)
 
 
@@ -292,7 +296,7 @@ def test_ping_while_a_call_is_under_way(server: ControlServer, desk: Desk) -> No
     """A connection that works on a call is not pinged: the call has a deadline of its own."""
     client = ControlClient(server.address)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.call, "wait")
+        waiting = pool.submit(client.call, "linger")
         assert desk.waiting.acquire(timeout=PATIENCE)
         assert client.ping() is None
         desk.open.set()

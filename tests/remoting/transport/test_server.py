@@ -123,7 +123,7 @@ def test_many_threads_one_client(client: ControlClient) -> None:
 def test_clients_do_not_wait_for_each_other(server: ControlServer, desk: Desk) -> None:
     """A call that takes long holds nobody else."""
     with ControlClient(server.address) as slow, ControlClient(server.address) as quick, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(slow.call, "wait")
+        waiting = pool.submit(slow.call, "linger")
         assert desk.waiting.acquire(timeout=60)
         assert quick.call("ready") is True
         desk.open.set()
@@ -139,7 +139,7 @@ def test_in_flight_is_bounded(desk: Desk, tmp_path: Path) -> None:
         ControlClient(server.address) as second,
         ThreadPoolExecutor(1) as pool,
     ):
-        waiting = pool.submit(first.call, "wait")
+        waiting = pool.submit(first.call, "linger")
         assert desk.waiting.acquire(timeout=60)
         with pytest.raises(PlatformBusy, match="try again"):
             second.call("ready")
@@ -152,8 +152,8 @@ def test_call_ends_in_time(server: ControlServer, desk: Desk) -> None:
     """A call ends at its time; the late answer is taken for nobody's, and the next call gets its own."""
     with ControlClient(server.address) as client:
         client.platform()
-        with pytest.raises(CallTimeout, match=r"did not answer 'wait' within 0.05 s; it may still carry it out"):
-            client.call("wait", timeout=0.05)
+        with pytest.raises(CallTimeout, match=r"did not answer 'linger' within 0.05 s; it may still carry it out"):
+            client.call("linger", timeout=0.05)
         desk.open.set()
         assert client.call("ready") is True
 
@@ -161,7 +161,7 @@ def test_call_ends_in_time(server: ControlServer, desk: Desk) -> None:
 def test_waiting_for_a_turn_counts(server: ControlServer, desk: Desk) -> None:
     """The time of a call includes waiting for the client that another thread uses."""
     with ControlClient(server.address) as client, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.call, "wait")
+        waiting = pool.submit(client.call, "linger")
         assert desk.waiting.acquire(timeout=60)
         with pytest.raises(CallTimeout):
             client.call("ready", timeout=0.02)
@@ -237,7 +237,7 @@ def test_connection_lost(server: ControlServer, desk: Desk) -> None:
     """When the platform goes away during a call, the error says that the outcome is not known."""
     client = ControlClient(server.address)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.call, "wait")
+        waiting = pool.submit(client.call, "linger")
         assert desk.waiting.acquire(timeout=60)
         server.stop()
         with pytest.raises(ConnectionLost, match="it is unknown whether it was carried out"):
@@ -266,7 +266,7 @@ def test_stop_lets_operations_answer(desk: Desk, tmp_path: Path) -> None:
     server = ControlServer(operations(desk), tmp_path / "control.sock")
     server.start()
     with ThreadPoolExecutor(2) as pool:
-        waiting = pool.submit(ControlClient(server.address).call, "wait")
+        waiting = pool.submit(ControlClient(server.address).call, "linger")
         assert desk.waiting.acquire(timeout=60)
         stopping = pool.submit(server.stop)
         assert wait_until(lambda: not server.address.exists())
@@ -383,7 +383,7 @@ def test_connections_are_bounded(desk: Desk, tmp_path: Path) -> None:
         ThreadPoolExecutor(2) as pool,
     ):
         clients = [ControlClient(server.address) for _ in range(3)]
-        waiting = [pool.submit(client.call, "wait") for client in clients[:2]]
+        waiting = [pool.submit(client.call, "linger") for client in clients[:2]]
         assert all(desk.waiting.acquire(timeout=60) for _ in waiting)
         with pytest.raises(PeerRefused, match="all its 2 connections are at work"):
             clients[2].call("ready")
