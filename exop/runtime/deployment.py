@@ -94,10 +94,8 @@ class Deployment:
         self.started: float | None = None
         self.replaced: dict[str, dict[str, Any]] = {}
         self.last_change: tuple[int, float] | None = None
-        self.is_fragment = self.delivering = False
-        self._stopped = False
+        self.is_fragment = self.delivering = self.awaits_rest = self._stopped = False
         self._watchdog, self._visibility = Watchdog(), Visibility()
-        self.awaits_rest = False
         self._deadlocked: dict[Buffered, str] = {}
         self.changing = threading.RLock()
         self.parking = threading.Lock()

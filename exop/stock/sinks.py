@@ -157,8 +157,7 @@ class HoldingSink(Slet, ABC):
         Raises:
             StoredStateError: *place* contains a lot of a later checkpoint, whose rows would be written twice.
         """
-        out = self.last_lot(self._place) if self.held.run else 0
-        if out > self.held.number:
+        if (out := self.last_lot(self._place) if self.held.run else 0) > self.held.number:
             raise StoredStateError(
                 what=f"the checkpoint with the lot {self.held.number} of the rows for {place}",
                 problem=f"the lot {out} is there already, so the checkpoint is not the newest",

@@ -301,8 +301,7 @@ class Handing:
                 half[kind] = decode(self.ahead.receive(host, handed[host][kind][name][self.host]))
         (first, sent), (taken, following, waiting) = half["sent"], half["received"]
         reader = BodyReader(self._declared(rest))
-        begin = following if waiting else taken  # those that wait were acknowledged as received
-        if first > begin:
+        if first > (begin := following if waiting else taken):  # those that wait were acknowledged as received
             raise PlanError(
                 f"the events {begin} to {first - 1} between {rest.source} and {rest.target} ({rest.outbox}) are lost; "
                 f"make the change without moving what is connected there"

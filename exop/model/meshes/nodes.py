@@ -263,9 +263,7 @@ class Ends:
             for ends, gone, come in zip((outputs, inputs), _ports(old), _ports(new), strict=True):
                 for channel in {*gone.values(), *come.values()}:
                     others = [end for end in ends.pop(channel, ()) if end[0] != name]
-                    mine = [(name, port) for port, to in come.items() if to == channel]
-                    if others or mine:
-                        found = [*others, *mine]
+                    if found := [*others, *((name, port) for port, to in come.items() if to == channel)]:
                         ends[channel] = tuple(sorted(found, key=lambda end: place[end[0]]) if moved else found)
         return Ends(outputs, inputs)
 

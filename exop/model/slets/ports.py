@@ -212,8 +212,7 @@ def port_type(annotation: Any) -> PortType:
     payload = [one for one in members if one.kind != "none" and one.cls not in (Punctuation, EndOfStream)]
     kinds = {one.cls for one in members}
     flags: dict[str, Any] = {"punctuation": Punctuation in kinds, "end": EndOfStream in kinds}
-    only = payload[0] if len(payload) == 1 else ANY
-    if only.kind == "columns":
+    if (only := payload[0] if len(payload) == 1 else ANY).kind == "columns":
         return PortType(only.annotation, "columns", only.schema, **flags)
     if only.cls is Batch and only.schema is not None and Reference in getattr(only.element.cls, "__mro__", ()):
         return PortType(batch_type(), "columns", only.schema, reference=only.element.cls, **flags)

@@ -107,8 +107,7 @@ def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
     found.families += [port for port in found.inputs if port.member]
     results: dict[str, Result] = {port.name: result for port, result, _ in methods}
     leaving = [output for _, _, output in methods if output is not None]
-    iterated = callable(getattr(cls, "__iter__", None))
-    if own_driver and iterated:
+    if (iterated := callable(getattr(cls, "__iter__", None))) and own_driver:
         raise wrong(name, "it has its own driver, and is iterated as well", "drop __iter__, or own_driver=True")
     if own_driver and (port := next((port for port, result in results.items() if result != "none"), None)) is not None:
         problem = f"it has its own driver, so the result of {port} is never sent"

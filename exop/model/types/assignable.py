@@ -200,8 +200,7 @@ def substitute(annotation: Any, found: Mapping[TypeVar, Any]) -> Any:
 def missing_field(item: Type, name: str) -> str | None:
     """Return why items of a type have no field *name*; `None` if they have it, or if that is unknown."""
     for one in (member.bare for member in item.members):
-        known = one.fields
-        if one.kind == "scalar" or known:
+        if (known := one.fields) or one.kind == "scalar":
             digits = name.isdigit() and not one.is_row  # the place in a tuple
             if name in known or digits or (one.kind != "columns" and not one.is_row and hasattr(one.cls, name)):
                 continue

@@ -151,8 +151,7 @@ def _member(value: Any, wanted: Type) -> Any:
 def _list(value: Any, wanted: Type) -> Any:
     if (made := CONCRETE.get(wanted.cls)) not in _LISTS:
         return _instance(value, wanted)
-    value = _literal(value)
-    if not isinstance(value, (*_LISTS, Sequence, Set)) or isinstance(value, (str, bytes)):
+    if not isinstance(value := _literal(value), (*_LISTS, Sequence, Set)) or isinstance(value, (str, bytes)):
         raise _error(f"a {made.__name__}, written [a, b]", value)
     if wanted.kind == "tuple" and len(wanted.arguments) != len(value):
         raise ValueError(f"expected a length of {len(wanted.arguments)}, got {len(value)}: {safe_repr(value, 80)}")

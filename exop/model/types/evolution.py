@@ -137,9 +137,8 @@ class FieldChange:
         name = f"the field {self.path!r}" if self.path else "the type"
         if self.before is None:
             return f"{name} ({self.after}) is new{'' if self.compatible else ', without a default'}"
-        if self.after is None:
-            return f"{name} ({self.before}) is gone"
-        return f"{name} was {self.before} and is {self.after} now"
+        gone = self.after is None
+        return f"{name} ({self.before}) is gone" if gone else f"{name} was {self.before} and is {self.after} now"
 
 
 def changes(before: Type, after: Type) -> list[FieldChange]:

@@ -247,8 +247,7 @@ def _is_narrower(arrow: Any, found: Any, wanted: Any) -> bool:
 def _check_message(message: Any) -> None:
     """Refuse compressed columns."""
     head = message.metadata.to_pybytes()
-    batch = _field_at(head, _follow(head, 0), 2)
-    if message.type == "dictionary" and batch is not None:
+    if (batch := _field_at(head, _follow(head, 0), 2)) is not None and message.type == "dictionary":
         batch = _field_at(head, _follow(head, batch), 1)
     if message.type != "schema" and batch is not None and _field_at(head, _follow(head, batch), 3) is not None:
         raise ValueError("its columns are compressed")

@@ -170,8 +170,7 @@ _packers: Final[list[Any]] = []
 
 def _extended(value: Any) -> list[Any]:
     """Convert a value that msgpack cannot represent to a marked list; the same packer encodes its parts."""
-    kind = type(value)
-    if (writer := WRITERS.get(kind)) is not None:
+    if (writer := WRITERS.get(kind := type(value))) is not None:
         tag, content = writer
         return [_MARKED[tag], *content(value)]
     if isinstance(value, enum.Enum):

@@ -66,8 +66,7 @@ def item_event(item: Any, at: float = 0.0) -> Event:
     Raises:
         NotStorable: the item, or a part of it, is of a class that has no form as bytes.
     """
-    kind = type(item)
-    if (head := _KINDS.get(kind)) is None:
+    if (head := _KINDS.get(kind := type(item))) is None:
         if (row := _row(cast(Hashable, kind))) is not None:
             head, values = row
             return Event(1, ITEMS, head, encode(values(item)), at)
@@ -160,8 +159,7 @@ def event_of(method: Method, payload: Any, at: float = 0.0) -> Event:
 
 def body_of(group: Sequence[Event]) -> list[Buffer]:
     """Return the body of a frame: one event, or several single items with the same head."""
-    first = group[0]
-    if first.form == ITEMS:
+    if (first := group[0]).form == ITEMS:
         number = len(group)
         opening = bytes([0x90 + number]) if number < 16 else b"\xdd" + _LONG.pack(number)
         return [first.head + opening, b"".join([event.data for event in group])]
@@ -296,8 +294,7 @@ class BodyReader:
                 raise ValueError("the columns are no record batch")
             return found
         size = _LONG.unpack_from(data)[0]
-        described = bytes(data[4 : 4 + size])
-        if (schema := self._schemas.get(described)) is None:
+        if (schema := self._schemas.get(described := bytes(data[4 : 4 + size]))) is None:
             schema = columns.read_schema(described)
             for wanted in self._wanted:
                 if found := find_column_mismatch(type_of(Annotated[columns.batch_type(), schema]), wanted):
@@ -342,9 +339,8 @@ def _length_of(data: memoryview) -> int:
     """Return the length of the list with which msgpack begins; -1 if it begins with anything else."""
     if len(data) and data[0] & 0xF0 == 0x90:
         return data[0] & 0x0F
-    if len(data) and data[0] in (0xDC, 0xDD):
-        return int.from_bytes(data[1 : 3 if data[0] == 0xDC else 5], "big")
-    return -1
+    long = len(data) and data[0] in (0xDC, 0xDD)
+    return int.from_bytes(data[1 : 3 if data[0] == 0xDC else 5], "big") if long else -1
 
 
 @lru_cache(maxsize=1024)

@@ -90,9 +90,8 @@ class LogChannel(KeepingChannel):
 
     def kept_for(self, port: str) -> list[Any]:
         """Return the content, if `replay` is set, without the end of the stream, which the wiring sends."""
-        if not self.replays:
-            return []
-        return [one for one in flat(self.events(self.start)) if not isinstance(one, EndOfStream)]
+        rows = flat(self.events(self.start)) if self.replays else ()
+        return [one for one in rows if not isinstance(one, EndOfStream)]
 
     @property
     def start(self) -> int:

@@ -173,12 +173,10 @@ class Reader(DirectChannel):
         self.peer, self.channel, self.reads = peer, channel, reads
         self._last: OrderedDict[tuple[str, bytes], bytes] | None = OrderedDict() if cache else None
         self._due: dict[tuple[str, bytes], None] = {}
-        self._wanted = threading.Event()
-        self._closed = threading.Event()
+        self._wanted, self._closed = threading.Event(), threading.Event()
         self._refresher: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._problem = ""
-        self.away = ""
+        self._problem = self.away = ""
         self._read_at = 0.0
         self._reads = 0
         self._remote = RemoteChannel(self._ask)

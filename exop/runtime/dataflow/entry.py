@@ -115,8 +115,7 @@ class LateEntry(Entry):
         """Compile a method; no other attribute is missing."""
         if (make := self._late.get(name)) is None and name != "uncounted":
             raise AttributeError(name=name, obj=self)
-        made = make() if make is not None else self.push
-        if isinstance(made, Entry):
+        if isinstance(made := make() if make is not None else self.push, Entry):
             made.endpoint, made.behind = made.endpoint or self.endpoint, made.behind or self.behind
             made.probe = made
         setattr(self, name, made)

@@ -101,8 +101,7 @@ class UserCall(Generic[T]):
     def result(self, seconds: float | None, *, interruptible: bool = False) -> T:
         """Return the result of the call; abandon it when *seconds* have passed."""
         try:
-            done = self.wait(seconds, interruptible=interruptible)
-            if interruptible and not done:
+            if not (done := self.wait(seconds, interruptible=interruptible)) and interruptible:
                 check_interrupt()
         except BaseException:
             self.abandon()

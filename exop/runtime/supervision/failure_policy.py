@@ -408,9 +408,8 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
 
 def kept_item(component: Component) -> FailedItem | None:
     """Return the item on which a component is suspended, with the memento, which does not change during suspension."""
-    if (kept := component.trouble.kept) is None:
-        return None
-    return _failed_item(component, "kept", kept, _memento(component))
+    kept = component.trouble.kept
+    return None if kept is None else _failed_item(component, "kept", kept, _memento(component))
 
 
 def failed_item(component: Component, dead_letter: int | None = None) -> FailedItem:

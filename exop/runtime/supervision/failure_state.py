@@ -100,8 +100,7 @@ class FailedItem:
             found = decode(data, declared=Declared())
         except StoredStateError as damage:
             raise refused(problem=damage.problem, cure=cure) from None
-        form = found.pop("exop failed item", None) if isinstance(found, dict) else None
-        if form is None:
+        if (form := found.pop("exop failed item", None) if isinstance(found, dict) else None) is None:
             raise refused(problem="it is no file of a failed item", cure=cure)
         if form != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"

@@ -26,8 +26,7 @@ _LOCK: Final = threading.Lock()
 
 def check_lock() -> None:
     """Refuse an interpreter without a global lock: the safe points of drivers rely on its order of memory accesses."""
-    enabled = getattr(sys, "_is_gil_enabled", None)  # from Python 3.13 on
-    if enabled is not None and not enabled():
+    if (enabled := getattr(sys, "_is_gil_enabled", None)) is not None and not enabled():  # from Python 3.13 on
         raise PlanError(
             "this Python runs without the global interpreter lock (free-threaded), on which the safe points of streams "
             "rely; run it with `python -X gil=1` or PYTHON_GIL=1, or use a Python that is not built free-threaded"

@@ -297,9 +297,7 @@ def _find(
             own = [one for one in meant if one.instance is not None and one.instance is _self(frame)]
             if len(own) == 1 or len(meant) == 1:
                 return (own or meant)[0], frame
-    if found is None:
-        return None
-    return next((one for one in meant if one.runner is driver), meant[0]), found
+    return None if found is None else (next((one for one in meant if one.runner is driver), meant[0]), found)
 
 
 def _innermost(driver: Driver) -> FrameType | None:

@@ -343,8 +343,7 @@ def _tried(plan: Plan, running: Deployment) -> Iterator[tuple[str, str, str]]:
                 for _ in range(3):  # the machine may be busy
                     begin = time.perf_counter()
                     taken(step.state, old, copy, plan.patience, interruptible=True)
-                    took = time.perf_counter() - begin
-                    if not plan.pause < took < LONGER:
+                    if not plan.pause < (took := time.perf_counter() - begin) < LONGER:
                         break
             plan.took[step.node] = took
         if plan.took[step.node] > plan.pause:

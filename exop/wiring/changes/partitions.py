@@ -133,8 +133,7 @@ def move_keys(move: Move, before: Mapping[str, Component], after: Mapping[str, C
 def check_pause(moved: Iterable[Move], components: Mapping[str, Component], pause: float) -> None:
     """Raise `PlanError` if moving the state of all keys would stop the stream for longer than *pause* seconds."""
     members = [(move, components[name]) for move in moved for name in move.before if name in components]
-    keys = sum(len(content) for _, member in members for _, content in _keyed(member.state))
-    if keys * PER_KEY > pause:
+    if (keys := sum(len(content) for _, member in members for _, content in _keyed(member.state))) * PER_KEY > pause:
         raise PlanError(
             f"the change stops the stream for about {keys * PER_KEY:.2g} s: the members of the group "
             f"{members[0][0].group!r} keep {keys} keys, each of which is looked at; nothing has happened; allow it "

@@ -254,8 +254,7 @@ class Rebuild:
 
     def _settle(self, timeout: float | None) -> None:
         """Wait until a successor with threads of its own has processed what was replayed."""
-        successor = self._successor
-        if successor.tie is not None:
+        if (successor := self._successor).tie is not None:
             successor.user.run(successor, "processing the log", successor.instance.quiesce, timeout)
             successor.instance.proceed()
 

@@ -143,9 +143,8 @@ class Trial(Follower):
             return "the stream has ended"
         if old.status is not State.ACTIVE:
             return f"the old one is {old.status}: {IDLE}"
-        if new.status is State.FAILED:
-            return f"the new one broke: {type(new.error).__name__}: {new.error}"
-        return self.lost
+        broke = new.status is State.FAILED
+        return f"the new one broke: {type(new.error).__name__}: {new.error}" if broke else self.lost
 
     def check(self) -> None:
         """Compare what is left; refuse if it is not equal, too slow, or unproven."""
