@@ -142,8 +142,7 @@ def frames_within(thread: int | None, entry: CodeType) -> list[tuple[FrameType, 
 def stack_of(frames: Iterable[tuple[FrameType, int]]) -> str:
     """Return a running stack as Python prints it, without frames of the platform; the first frame is the innermost."""
     users = (one for one in frames if not str(one[0].f_globals.get("__name__")).startswith(_OURS))
-    summary = traceback.StackSummary.extract(reversed(list(islice(users, FRAMES))))
-    return clean("".join(summary.format()))
+    return clean("".join(traceback.StackSummary.extract(reversed(list(islice(users, FRAMES)))).format()))
 
 
 def _called(text_of: Callable[[object], str], thing: object, most: int, otherwise: str = "") -> str:

@@ -119,7 +119,7 @@ def _starved(component: Component) -> dict[str, list[str]]:
     queues = [port.queue for port in component.pulled.values() if port.queue is not None]
     full = " and ".join(one.name for one in queues if one.depth >= one.capacity)
     asleep = [one for one in (component.pusher, *component.pullers) if full and one is not None and one.sleeping]
-    cure = f"{full} is full; if one slet fills both, pull from the ports in turn, or give {full} a larger capacity"
+    cure = f"{full} is full; if one slet fills both, replace this one by one that pulls in turn, or make room for all"
     return {one.name: [f"{one.name}: {cure}"] for driver in asleep for one in driver.queues if not one.depth}
 
 

@@ -235,11 +235,6 @@ class Following:
         """Whether no batch of several has kept rows that its predecessor dropped; certain once that one polls."""
         return self._merged is None or self._late_rows() == self._merged.late
 
-    @property
-    def _goes_alone(self) -> bool:
-        """Whether the next batch catches up as it is; or would, with the others, keep rows that are dropped."""
-        return self._predecessor._trigger.polls or self._late_rows() != self._steps[0].late
-
     def _late_rows(self) -> Any:
         return self._predecessor.metrics().get("late_rows")
 
@@ -280,11 +275,12 @@ class Following:
         )
         if self._steps and not self._done:
             # From here on, both drop the same rows; the count before this batch is that behind the last ones.
-            if self._merged is not None and self._merged.late != self._steps[0].late:
+            late = self._steps[0].late
+            if self._merged is not None and self._merged.late != late:
                 self.give_up("it may have kept rows that its predecessor has dropped as late")
             count = 1 if self._in_step or not self._engine.merges else len(self._steps)
-            if count > 1 and self._is_near and self._goes_alone:
-                count = 1
+            if count > 1 and self._is_near and (self._predecessor._trigger.polls or self._late_rows() != late):
+                count = 1  # it catches up as it is; or would, with the others, keep rows that are dropped
             elif count > 1 and self._steps[-1].ends == self._steps[-2].ends:
                 count -= 1  # a batch without rows closes the windows that end at the watermark of those before it
             self._merged = self._steps[1] if count > 1 else None

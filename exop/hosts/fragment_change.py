@@ -92,15 +92,15 @@ class FragmentChange(Participant):
         if store is None:
             return handed
         if change is None:  # the fragment stays as it is, and gets another home
-            self.restart = Restart(self._known(0).stored(), began=self._began)
+            self.restart = Restart(dict(vars(self._known(0))), began=self._began)
             return handed
         checkpoint, target = None, change.target
-        if self._taker is not None and not _is_empty(target):
+        if self._taker is not None and (target.nodes or target.channels):  # a channel may be left without a node
             self._here.running.checkpoints.tell(change.deployment)
             self._checkpoint = self._taker.prepare(target, (change.in_flight(), change.continued, change.coming))
             checkpoint = store.checkpoints.changes(self._checkpoint.snapshot, anew=self._began)
         stored = target if checkpoint is not None else change.stored
-        self.restart = Restart(self._known(target.revision).stored(), stored.to_toml(), self._began, checkpoint)
+        self.restart = Restart(dict(vars(self._known(target.revision))), stored.to_toml(), self._began, checkpoint)
         return handed
 
     def _reserve(self, change: Change, turn: ExitStack) -> None:
@@ -242,7 +242,8 @@ class FragmentChange(Participant):
         failpoint("plan-carried-out")
         self._surely(partial(self._write, deployment))
         base = change.target.revision if change is not None else 0
-        known, is_empty = self._known(base), deployment is not None and _is_empty(deployment.mesh)
+        known = self._known(base)
+        is_empty = deployment is not None and not (deployment.mesh.nodes or deployment.mesh.channels)
         paused = change.pause.seconds if change is not None else 0.0
         if not is_empty:
             self._surely(partial(self._settled, name, known, False, paused))
@@ -297,7 +298,8 @@ class RestoredChange(FragmentChange):
         if restart.topology is None:
             self._settled(name, settled, restart.began, 0.0)
             return
-        if _is_empty(mesh := self._here.read(restart.topology).at(settled.base)):
+        mesh = self._here.read(restart.topology).at(settled.base)
+        if is_empty := not (mesh.nodes or mesh.channels):
             store.forget(name)
         else:
             if restart.began:
@@ -306,7 +308,7 @@ class RestoredChange(FragmentChange):
             if restart.checkpoint is not None:
                 store.checkpoints.promote(mesh.name, mesh.revision, restart.topology, restart.checkpoint)
             running.fragments.add(name)
-        self._settled(name, settled, _is_empty(mesh), 0.0)
+        self._settled(name, settled, is_empty, 0.0)
 
     def _finish(self, turn: ExitStack, *, made: bool) -> None:
         """Everything is done at the commit."""
@@ -321,11 +323,6 @@ def _fitting(known: Known | None, old: Mesh, new: Mesh) -> Mesh:
         except MementoError:
             lost[name] = replace(new.nodes[name], lose_state=True)
     return new.edited(lost)
-
-
-def _is_empty(mesh: Mesh) -> bool:
-    """Return whether nothing of an application is left on a host; a channel may be there without a node."""
-    return not (mesh.nodes or mesh.channels)
 
 
 def _flush(change: Change) -> None:

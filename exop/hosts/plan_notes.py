@@ -29,8 +29,7 @@ def notes_by_host(moves: Moves, cost: Cost) -> Iterator[str]:
     """Describe the steps, connectors and moves at each host, and name the hosts that a change does not touch."""
     before, after = moves.before, moves.after
     old, new = outline(before), outline(after)
-    nothing = Mesh(after.mesh.name)
-    untouched = []
+    nothing, untouched = Mesh(after.mesh.name), list[str]()
     for host in sorted({*old, *new}):
         plan, moved = make_plan(old.get(host, nothing), new.get(host, nothing)), moves.hosts.get(host, Transfer())
         if lines := [*_moves(before, moved, host, cost), *_steps(plan, moved), *_connectors(before, after, host)]:
@@ -57,9 +56,7 @@ def cycles_over_hosts(placement: Placement) -> Iterator[str]:
     }
     told = set[frozenset[str]]()
     for name, behind in following.items():
-        for other in behind:
-            if placement.of(mesh.nodes[name]) == placement.of(mesh.nodes[other]):
-                continue
+        for other in (one for one in behind if placement.of(mesh.nodes[one]) != placement.of(mesh.nodes[name])):
             paths = {other: [other]}
             for one in (left := [other]):
                 fresh = [taker for taker in following[one] if taker not in paths]

@@ -76,8 +76,7 @@ class Mesh(Graph):
         Raises:
             UnknownName: there is no such node.
         """
-        gone = self.node(name)
-        return self.edited({name: None})._without_orphans(gone)
+        return self.edited({name: None})._without_orphans(self.node(name))
 
     def replace(
         self,

@@ -343,11 +343,6 @@ class SletSpec:
         """All ports by name, inputs first."""
         return {port.name: port for port in (*self.inputs, *self.outputs)}
 
-    @cached_property
-    def single_inputs(self) -> frozenset[str]:
-        """The names of the inputs into which items are pushed one by one."""
-        return frozenset(port.name for port in self.inputs if port.type.form == "item" and not port.pulled)
-
     @property
     def port_names(self) -> list[str]:
         """The names of its ports and families."""

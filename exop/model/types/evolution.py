@@ -163,7 +163,7 @@ def _changes(before: Type, after: Type, path: str, seen: set[tuple[int, int]]) -
     elif before.kind == after.kind == "enum" and _own(before) == _own(after):
         for gone in (name for name in before.texts if name not in after.texts):
             yield FieldChange(f"{path}.{gone}".lstrip("."), before.name, None)
-    elif before.arguments and _outline(before) == _outline(after):
+    elif before.arguments and len({(one.kind, one.identity, len(one.arguments)) for one in (before, after)}) == 1:
         inner = [_changes(*pair, path, seen) for pair in zip(before.arguments, after.arguments, strict=True)]
         found = [one for each in inner for one in each]
         # A field within is named; a change of the elements themselves is shown as one of the collection.
@@ -191,7 +191,3 @@ def _of_fields(before: Type, after: Type, path: str, seen: set[tuple[int, int]])
 def _own(one: Type) -> str:
     """The name of a class within its module."""
     return one.identity.partition(":")[2]
-
-
-def _outline(one: Type) -> tuple[Any, ...]:
-    return one.kind, one.identity, len(one.arguments)

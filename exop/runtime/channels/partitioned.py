@@ -127,8 +127,7 @@ class Owners(dict[Any, Any]):
     def __missing__(self, key: Any) -> Any:
         if len(self) >= REMEMBERED:
             self.clear()
-        found = self[key] = self.table[partition_of(key, len(self.table))]
-        return found
+        return self.setdefault(key, self.table[partition_of(key, len(self.table))])
 
 
 def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse) -> Entry:

@@ -202,7 +202,7 @@ class ComponentMetrics:
                 gone += count
             else:
                 came += count
-                singles += count if port in self._spec.single_inputs else 0
+                singles += count if (one := self._spec.ports[port]).type.form == "item" and not one.pulled else 0
         return {
             "items_in": came,
             "items_out": gone,

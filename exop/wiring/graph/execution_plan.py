@@ -73,8 +73,7 @@ class Wiring:
         graph, channel = self.graph, ids.channel_of_endpoint(endpoint)
         if channel in graph.channels:  # in the order in which an item comes there
             stage = ("channel", "into", "window").index(endpoint.partition(" ")[0])
-            above = 0 if graph.channels[channel].buffered else self.calls_above(channel)
-            return above + 0.4 + 0.2 * stage
+            return (0 if graph.channels[channel].buffered else self.calls_above(channel)) + 0.4 + 0.2 * stage
         node, port = node_at(ids.port_of_endpoint(endpoint), graph.nodes)
         if node not in graph.nodes:
             return 0

@@ -124,6 +124,11 @@ def test_a_diamond_that_has_no_end_names_the_queue_and_the_cures(monkeypatch, re
         eventually(lambda: queue.trouble)
         assert "reader takes nothing from the queue 'right' until something arrives in 'left-0'" in queue.trouble
         assert queue.depth <= 3 + 5 + 2
+        assert "waits_for" not in platform.status("diamond")["nodes"]["reader"]
+        platform.deployment("diamond").is_fragment = True  # what waits elsewhere is not seen: the status tells what is
+        why = "left-0: right is full; if one slet fills both, replace this one by one that pulls in turn, or make room"
+        assert platform.status("diamond")["nodes"]["reader"]["waits_for"] == {"left-0": [f"{why} for all"]}
+        platform.deployment("diamond").is_fragment = False
         if replaced:
             assert "; replace it by a slet that pulls in turn" in queue.trouble
             platform.apply(mesh.replace("reader", InTurn))
