@@ -375,7 +375,7 @@ class Federation:
             self._lead_no_more(application, found)  # that home has adopted the application since
         if not is_empty:
             self.here.known[application] = known
-            self._write(application, dict(vars(known)), home=False)
+            self._write(application, known.stored(), home=False)
         else:
             self._forget(application)
         self.exchange.send(known.home, application, messages.Report(self.name, known.plan, paused=paused))
@@ -385,7 +385,7 @@ class Federation:
         known = self.here.known.get(application)
         if known is not None and known.home == plan.rpartition("@")[2]:  # else it has been adopted since
             known.overruled = True
-            self._write(application, dict(vars(known)), home=False)
+            self._write(application, known.stored(), home=False)
 
     def _forget(self, application: str) -> None:
         """Drop what is known of the fragment of this platform; another application may have its name from now on."""
@@ -481,7 +481,7 @@ class Federation:
             before, updates = known.gone, self.here.updates(application, known)
             if known.gone != before:
                 with suppress(StateError):  # it is told all the same
-                    self._write(application, dict(vars(known)), home=False)
+                    self._write(application, known.stored(), home=False)
             report = replace(self.here.report(application, known), overruled=known.overruled, updates=updates)
             sent, at = self._sent.get(application, (None, 0.0))
             if report != sent or now - at >= REPEAT:

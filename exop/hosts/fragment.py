@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exop.errors import ComponentFailed, PlanError
 from exop.hosts.moves.transfer import Transfer
@@ -144,6 +144,10 @@ class Known:
     whole: tuple[str, int] = ("", 0)
     overruled: bool = False
     gone: Gone = field(default_factory=dict)
+
+    def stored(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class FragmentChange(Participant):
         if store is None:
             return handed
         if change is None:  # the fragment stays as it is, and gets another home
-            self.restart = Restart(dict(vars(self._known(0))), began=self._began)
+            self.restart = Restart(self._known(0).stored(), began=self._began)
             return handed
         checkpoint, target = None, change.target
         if self._taker is not None and (target.nodes or target.channels):  # a channel may be left without a node
@@ -100,7 +100,7 @@ class FragmentChange(Participant):
             self._checkpoint = self._taker.prepare(target, (change.in_flight(), change.continued, change.coming))
             checkpoint = store.checkpoints.changes(self._checkpoint.snapshot, anew=self._began)
         stored = target if checkpoint is not None else change.stored
-        self.restart = Restart(dict(vars(self._known(target.revision))), stored.to_toml(), self._began, checkpoint)
+        self.restart = Restart(self._known(target.revision).stored(), stored.to_toml(), self._began, checkpoint)
         return handed
 
     def _reserve(self, change: Change, turn: ExitStack) -> None:

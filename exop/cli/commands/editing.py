@@ -203,14 +203,18 @@ def resume(node: Runs, /, *, request: Request = Request()) -> int:
         place = found.check_node()
         if (before := found.node_status())["state"] == "active":
             return _done(place, "it is not suspended: nothing to do", json=request.json)
-        if would and before["state"] == "suspended":
-            return edit_found(found, {"edit": "resume"}, request)
-        if not would:
-            found.platform.resume(found.application, found.node)
-        if not would and (again := _failed_again(found, before)) is not None:
+        if would:
+            suspended = before["state"] == "suspended"
+            return (
+                edit_found(found, {"edit": "resume"}, request)
+                if suspended
+                else _done(place, f"{would}resumed", json=request.json)
+            )
+        found.platform.resume(found.application, found.node)
+        if (again := _failed_again(found, before)) is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
             raise Failure(ComponentFailed(node=place, phase="retrying its item", problem=problem))
-        return _done(place, f"{would}resumed", json=request.json)
+        return _done(place, "resumed", json=request.json)
 
 
 def _done(place: str, done: str, *, json: bool) -> int:

@@ -263,10 +263,10 @@ class RemotingService:
     def _refused(self, address: str, problem: str) -> None:
         """Record a refusal; if a platform refuses this one, before it is known by name, its host tells which it is."""
         self.access.refused("", "connect", problem, address)
-        for name, link in list(self.peers.items()):
-            host = self._contacts.get(name, Peer()).address.rpartition(":")[0]
-            if problem.startswith("for the other side") and not link.uri and address.rpartition(":")[0] == host:
-                link.failed(PeerRefused(problem))
+        known = {name: self._contacts.get(name, Peer()).address.rpartition(":")[0] for name in list(self.peers)}
+        there = [name for name, host in known.items() if host == address.rpartition(":")[0]]
+        if problem.startswith("for the other side") and len(there) == 1 and not (link := self.peers[there[0]]).uri:
+            link.failed(PeerRefused(problem))
 
     def _changed(self, link: PeerLink) -> None:
         """Show in the registry that a peer can be reached, or is lost."""
