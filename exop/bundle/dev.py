@@ -25,6 +25,7 @@ from exop.bundle.modules import Namespace, import_module, load, load_offers, pla
 from exop.bundle.store import checked_archive
 from exop.errors import BundleBroken, BundleError, StaleMesh
 from exop.model.meshes.mesh import Mesh
+from exop.model.syntax import parsed
 from exop.model.values.classes import package_name
 from exop.remoting.api.folder_archive import belongs, files_of
 from exop.remoting.identity import file_stamps
@@ -62,7 +63,7 @@ class Statement:
 def statements_of(source: str | bytes) -> list[Statement]:
     """The statements of a module; a quoted name counts as a use, because annotations may be quoted."""
     found = []
-    for node in ast.parse(source).body:
+    for node in parsed(source).body:
         # Compiled alone: statements such as `return` are inside of functions only.
         text, table = ast.dump(node), symtable.symtable(ast.unparse(node), "statement", "exec")
         binds = frozenset(_bound(node, table)) or frozenset([text])
@@ -162,7 +163,7 @@ def reusing(old: Namespace, new: Namespace) -> Callable[[ModuleType, bytes, str]
     changed = changed_between(old, new)
 
     def execute(module: ModuleType, source: bytes, file: str) -> None:
-        tree = ast.parse(source, file)
+        tree = parsed(source, file)
         module.__doc__ = ast.get_docstring(tree, clean=False)
         name = module.__name__.removeprefix(new.name).removeprefix(".")
         known: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from typing import Final
 from exop.bundle.dev import needed, statements_of
 from exop.bundle.manifest import MANIFEST, Manifest, name_from, read_manifest
 from exop.errors import BundleError
+from exop.model.syntax import parsed
 
 _MANIFEST: Final = """\
 name = "{}"
@@ -76,7 +77,7 @@ def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
     """The text of a module with the slets and builders of a script, and everything that they need; their names."""
     try:
         text = script.read_text(encoding="utf-8")
-        tree = ast.parse(text, str(script))
+        tree = parsed(text, str(script))
     except (OSError, UnicodeDecodeError, SyntaxError) as problem:
         raise BundleError(bundle=name, problem=f"cannot be made of {script}: {problem}", cure="correct it") from problem
     if not (slets := slet_names(tree)):

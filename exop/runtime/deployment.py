@@ -373,7 +373,7 @@ class Deployment:
             if (queue := driver.waits_at) is None:
                 continue
             if driver in (waiting := {*driver.waiting()}):  # since an engine has come to rest without a result
-                queue.check_again()
+                queue.check_again(driver)
             if not (held := {one for one in waiting if one.held_by is not None}):
                 continue  # the usual case: the queue is full for a moment
             for reader in [one for one in self.components.values() if not held.isdisjoint((one.driver, one.pusher))]:

@@ -305,7 +305,7 @@ def taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("plant", "known", "said"),
-    [(untold, 0, "the step at the home has not come about"), (taken_back, 0, "the item, the step before, and now")],
+    [(untold, 2, "the step at the home has not come about"), (taken_back, 2, "the item, the step before, and now")],
 )
 def test_a_planted_mistake_is_found(
     monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None], known: int, said: str
@@ -313,6 +313,7 @@ def test_a_planted_mistake_is_found(
     """A campaign shows that a conditional update is forgotten."""
     plant(monkeypatch)
     monkeypatch.setattr("tests.hosts.test_any_moves.CHANGES", 3)
+    monkeypatch.setattr(eventually, "__defaults__", ("it", 10.0))
 
     def shows(seed: int) -> bool:
         try:

@@ -17,6 +17,7 @@ from exop.errors import ConditionError, MeshError, SettingError, UnknownName, su
 from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Node
 from exop.model.slets.ports import PortType
 from exop.model.slets.spec import SletSpec
+from exop.model.syntax import parsed_expression
 from exop.model.types.assignable import missing_field
 from exop.model.types.description import Type
 
@@ -85,7 +86,7 @@ class Condition:
 
     def test(self, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         """Return the condition as a function of an item, with these *settings*."""
-        body = _Reading(self.subject, self._known).visit(ast.parse(self.text, mode="eval").body)
+        body = _Reading(self.subject, self._known).visit(parsed_expression(self.text))
         arguments = ast.arguments([], [ast.arg(self.subject)], None, [], [], None, [])
         tree = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, body)))
         names = {**settings, "__builtins__": {}, _FIELD: field_of}
@@ -129,7 +130,7 @@ class _Reader:
         if len(self.text) > LONGEST:
             self._fail(LONGEST, f"a condition has at most {LONGEST} characters")
         try:
-            return ast.parse(self.text, mode="eval").body
+            return parsed_expression(self.text)
         except SyntaxError as problem:
             self._fail(max(0, (problem.offset or 1) - 1), f"no expression: {problem.msg}")
         except (RecursionError, MemoryError, ValueError):
@@ -313,4 +314,4 @@ def still_pending(stored: Place, before: Place, after: Place) -> Place:
 
 
 def _names_in(condition: str) -> set[str]:
-    return {one.id for one in ast.walk(ast.parse(condition, mode="eval")) if isinstance(one, ast.Name)}
+    return {one.id for one in ast.walk(parsed_expression(condition)) if isinstance(one, ast.Name)}

@@ -159,16 +159,18 @@ class Buffered(Channel):
             worker.wake()
 
     def _let_in(self) -> None:
-        """Wake the waiting pushers if there is room. Called when an entry was removed."""
+        """Wake all that wait for room if there is some. Called when an entry was removed."""
         if self.depth < self.capacity:
-            self.check_again()
+            with self._lock:
+                waiting, self._pushers = self._pushers, []
+            for wake in waiting:
+                wake()
 
-    def check_again(self) -> None:
-        """Wake the waiting pushers, which check whether they still have to wait."""
+    def check_again(self, driver: Driver) -> None:
+        """Make a waiting pusher check whether it still has to wait: it alone, as others may make this one check."""
         with self._lock:
-            waiting, self._pushers = self._pushers, []
-        for wake in waiting:
-            wake()
+            self._pushers = [wake for wake in self._pushers if wake != driver.wake]
+        driver.wake()
 
     def _spill(self, driver: Driver) -> None:
         """Let *driver*, which would wait for itself, exceed the capacity up to a limit."""

@@ -321,7 +321,7 @@ class Driver:
         """Now that this driver sleeps, make those that wait for room, and are to bring its next item, check again."""
         for driver in self.waiting() if self.inlets.kept_out else ():
             if (queue := driver.waits_at) is not None:
-                queue.check_again()
+                queue.check_again(driver)
 
     def defer(self, queue: Buffered) -> bool:
         """Whether the driver waits for room in *queue* at its next safe point rather than inside the call."""

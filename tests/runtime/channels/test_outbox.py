@@ -1,5 +1,7 @@
 """The sending half of a remote connector: numbers, credit, what it stores until it is acknowledged."""
 
+from unittest import mock
+
 import pyarrow as pa
 import pytest
 
@@ -10,6 +12,7 @@ from exop.runtime.channels.base import RETRACTED
 from exop.runtime.channels.connector import CONNECTED, LOST
 from exop.runtime.channels.outbox import SEPARATE, Outbox
 from exop.runtime.channels.wire import Progress
+from exop.runtime.drivers.base import Driver
 from tests.rig import eventually
 from tests.runtime.channels.wires import PairedWires, inbox, outbox, payloads
 from tests.runtime.rig import Log, driven, finished, joined
@@ -81,6 +84,8 @@ def test_an_outbox_tells_when_a_slow_peer_has_passed_on_nearly_all(wires, ack):
     sender, receiver, entry, log = pair(wires, capacity=8, ack=ack)
     told = list[int]()
     assert not sender.passed_on(lambda: told.append(0))  # it is not connected yet
+    sender.check_again(waits := mock.Mock(spec=Driver))
+    assert (waits.wake.call_count, told) == (1, [])  # who asked would make others look again, and so on without an end
     wires.pump()
     assert told == [0]
     for number in range(3):
