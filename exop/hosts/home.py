@@ -26,6 +26,7 @@ from exop.model.meshes.fragments import Connector, Placement, epochs, fragments
 from exop.model.meshes.mesh import Mesh, Node
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.deployment import Deployment
+from exop.runtime.pause import ANSWERING
 from exop.runtime.supervision.interrupts import GLANCE, check_interrupt, held
 from exop.status import application_status
 from exop.wiring.changes.conditional_updates import Updates, renewed
@@ -413,7 +414,8 @@ class Home:
                 raise NotNow(f"{hosts} has not removed the former {name} yet, or is not reached")
             self.pending[number] = found, target
         try:
-            outcome = self._exchange.begin(name, number, parts, prepare=max(60.0, patience) + trying, hold=patience)
+            prepare, hold = max(60.0, patience) + trying, patience + ANSWERING
+            outcome = self._exchange.begin(name, number, parts, prepare=prepare, hold=hold)
             while not wait([outcome], GLANCE).done:
                 try:
                     check_interrupt()

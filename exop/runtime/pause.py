@@ -21,6 +21,8 @@ from exop.runtime.supervision.watchdog import whereabouts
 
 #: The default number of seconds in which drivers have to reach their safe points.
 PATIENCE = 10.0
+#: The further seconds in which one of several hosts or applications, of which a driver has not, says which.
+ANSWERING = 2.0
 
 
 def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str = "timeout") -> None:

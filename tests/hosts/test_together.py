@@ -250,6 +250,7 @@ def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
         prepare(self)
 
     monkeypatch.setattr(together, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(together, "ANSWERING", 0.0)
     monkeypatch.setattr(Change, "prepare", prepare_patiently)
     with Platform() as platform, ThreadPoolExecutor(1) as pool:
         a, b = run(platform, "a", "b")

@@ -17,6 +17,7 @@ from exop.errors import PlanError
 from exop.hosts.protocol.messages import Did, Do, ParticipantStep
 from exop.hosts.protocol.participant import Participant
 from exop.model.meshes.mesh import Mesh
+from exop.runtime.pause import ANSWERING
 from exop.runtime.supervision.interrupts import check_interrupt, uninterrupted, woken
 from exop.safe_repr import add_note
 from exop.wiring import Applications
@@ -65,7 +66,7 @@ class _Together:
     def __init__(self, changes: Collection[Change], applications: Applications) -> None:
         self._applications = applications
         self._changes = changes
-        self._hold = min(change.timeout for change in changes)
+        self._hold = min(change.timeout for change in changes) + ANSWERING
         self._mail: SimpleQueue[Did | None] = SimpleQueue()
         self._threads = [Participant(one.name, one.name, applications.changes, self._mail.put, one) for one in changes]
         self._error: BaseException | None = None
