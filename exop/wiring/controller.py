@@ -147,10 +147,10 @@ class WiringController:
             deployment.inlets.assign(region.after.depth, leaving, drivers)
             for worker in leaving:
                 worker.serve(())
-            for end, name in region.before.graph.joined(region.channels).items():
-                if deployment.joined.get(end) == name:
-                    del deployment.joined[end]
-            deployment.joined |= region.graph.joined(region.graph.channels)
+            # Not by the connections before: at a restart from a cut, those that are gone stand in no graph.
+            kept = region.after.graph.channels.keys() - region.channels
+            joined = {end: name for end, name in deployment.joined.items() if name in kept}
+            deployment.joined = joined | region.graph.joined(region.graph.channels)
             catch_up.deliver(deployment)
             for queue in map(region.graph.channels.get, region.graph.consumers):
                 if isinstance(queue, Buffered) and queue.left:  # its consumer has ended, and a peer sends the end again

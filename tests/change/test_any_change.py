@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from exop import DeadLetter, InputPort, Memento, OutputPorts, Platform, Slet, input_port, slet
-from exop.errors import ExopError, LifecycleError, PlanError
+from exop.errors import ExopError, LifecycleError, PlanError, StaleMesh
 from exop.model.filter import where
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.reached import reached
@@ -223,6 +223,9 @@ class Changes:
             self.made.rewired |= {name for name in common if before.nodes[name].inputs() != mesh.nodes[name].inputs()}
         except LifecycleError:
             return
+        except StaleMesh:
+            assert self.armed, "nothing but a conditional update changes the mesh meanwhile"
+            self.forget(mesh, before)
         except ExopError as refused:
             self.trace += [str(refused), *getattr(refused, "__notes__", ())]
             assert "does not open again" not in "".join(self.trace), f"{self.trace[-4:]}: what was closed stays closed"
