@@ -85,6 +85,8 @@ class Pace:
 
     def text(self) -> str:
         """Return the speed reached, and why it is lower than was asked; what was asked is no speed of this run."""
+        if not self._loads:
+            return "no traffic has flowed"
         lines = [f"the traffic flowed at {self.reached():.1f} times real time"]
         if self._share < 1:
             lines.append(f"slower than asked: other processes left {self._share:.0%} of a core to one that never waits")

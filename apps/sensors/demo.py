@@ -173,11 +173,11 @@ def _running(*module: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _wait_until_open(process: subprocess.Popen[bytes]) -> float:
-    """Wait until the application answers with the metrics of active slets; return after how many seconds."""
+    """Wait until all slets of the application are open; return after how many seconds."""
     began = time.monotonic()
     while time.monotonic() < began + PATIENCE and process.poll() is None:
         with suppress(ExopError), connect(str(process.pid)) as platform:
-            if all(node["state"] != "opening" for node in platform.metrics(APPLICATION)["nodes"].values()):
+            if platform.status(APPLICATION)["state"] == "running":
                 return time.monotonic() - began
         time.sleep(LOOK)
     raise SystemExit("the application did not start; see its messages above")

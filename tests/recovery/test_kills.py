@@ -41,6 +41,7 @@ def test_an_undisturbed_run_is_complete(wanted):
     assert differences({**wanted, "keyed": [*wanted["keyed"], "1"]}, wanted) == 1
 
 
+@pytest.mark.edges
 def test_killed_at_random(tmp_path, wanted):
     """While it starts, works, changes a slet, takes checkpoints or goes on from one."""
     run = Run(tmp_path, (*SIZE, *CHANGING))

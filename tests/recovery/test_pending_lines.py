@@ -41,6 +41,7 @@ def pieces(tmp_path_factory):
     return found
 
 
+@pytest.mark.edges
 def test_killed_at_random(tmp_path, pieces):
     """Each line takes effect at its item, once, however often the process dies around it."""
     chance = random.Random(3)

@@ -31,6 +31,7 @@ def run(tmp_path):
     return Run(tmp_path, module="tests.recovery.stock_app")
 
 
+@pytest.mark.edges
 def test_killed_at_random(run):
     """While it starts, reads, writes, takes checkpoints or recovers."""
     assert run.live(failpoint="checkpoint-captured:1")  # on a fast machine, the random ones may come too late

@@ -74,6 +74,7 @@ def test_windows_over_a_log_that_spark_reads_leave_as_receipts(spark, tmp_path):
     assert all(one.path.startswith(stage) for one in receipts)
 
 
+@pytest.mark.edges
 def test_records_of_a_topic_that_are_no_rows_are_left_to_the_policy(spark):
     """The error names the first one; its cures let the query go on behind it, or set them aside, or do without one."""
     found: list[dict[str, Any]] = []

@@ -95,6 +95,7 @@ def app(kind: Any, **settings: Any) -> Application:
 
 
 @pytest.mark.spark
+@pytest.mark.edges
 @pytest.mark.usefixtures("spark")
 def test_a_micro_batch_that_hangs_fails_and_its_process_is_killed_and_the_cure_helps(tmp_path):
     """With a higher limit, and a function that returns, the same rows are computed: none is lost or doubled."""
