@@ -71,8 +71,7 @@ def dropped(log: UpdateLog, mesh: Mesh, pending: Pending, gone: Gone) -> list[bo
     section, name, positions = pending
     if (place := getattr(mesh, section).get(name)) is None:
         return []
-    flags = gone.get(f"{section}/{name}", _logged(log, mesh, section, name))
-    return _last(len(positions) - len(place.pending), flags)
+    return _last(len(positions) - len(place.pending), gone.get(f"{section}/{name}", _logged(log, mesh, section, name)))
 
 
 def _logged(log: UpdateLog, mesh: Mesh, section: Section, name: str) -> list[bool]:

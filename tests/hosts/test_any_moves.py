@@ -31,6 +31,7 @@ from tests.change.tools import endless, grows, summing, whole, writing
 from tests.hosts.moving import APP, Hosts, hosts, named
 from tests.hosts.test_absent_hosts import rows
 from tests.hosts.test_moves import keyed, spread
+from tests.hosts.test_transfers import KINDS
 from tests.rig import PATIENCE, eventually
 
 #: The changes of one campaign.
@@ -212,7 +213,7 @@ def climbed(there: Hosts, steps: dict[int, int], patience: float) -> None:
 def is_possible(before: Mesh, after: Mesh) -> bool:
     """Whether no two hosts would have to wait for each other."""
     try:
-        Moves(Placement(before, "h1"), Placement(after, "h1"))
+        Moves(*(Placement(one, "h1", KINDS) for one in (before, after)))
     except PlanError:
         return False
     return True

@@ -174,6 +174,38 @@ def test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(
     assert [one.ended for one in reports] == [False]
 
 
+@pytest.mark.parametrize("kind", ["latch", "log"])
+def test_a_sink_that_is_added_where_another_was_gets_what_the_channel_keeps(three: Hosts, kind: str):
+    """Once, also if its platform dies in the change; what is on the way there is for the other sink, which leaves."""
+    home = three.all["a"]
+    home.remove("app")
+    for gate in GATES.values():
+        gate.clear()
+    app = Application("app")
+    app.durable(every=0.1)
+    kept = app.channel("kept", kind, replay=True)
+    for tag in GATES:
+        app.add(tag, opened, tag=tag, out=kept)
+    app.on("b").add("keeps", keeps, item=kept)
+    mesh = home.apply(app.build())
+    GATES["x"].set()
+    eventually(lambda: len(home.memento("app", "keeps").items) == 10, "all of x")
+    edited = mesh.add(replace(mesh.node("keeps"), name="late")).move("keeps", to="c")
+    killed = Killed(three, "b", "Settled", after=True)
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(home.apply, edited, timeout=PATIENCE)
+        assert killed.death.dead.wait(PATIENCE)
+        three.wait_no_longer()
+        change.exception(PATIENCE)
+    three.all["b"].close()
+    three.back("b")
+    GATES["y"].set()
+    eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
+    first, then = [*range(1, 11)], [*range(101, 111)]
+    assert home.memento("app", "keeps").items == first + then
+    assert home.memento("app", "late").items == (first[-1:] if kind == "latch" else first) + then
+
+
 class Ends(Hosts):
     """Two sources that end, at once or after the death of a platform in a change, and sinks that keep what comes.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from exop import Application
@@ -10,7 +12,10 @@ from exop.hosts.moves.transfer import Moves, Rest, Transfer
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.slet import spec_of
+from exop.runtime.channels import BUILT_IN
 from tests.change.tools import endless, plain, summing, writing
+
+KINDS = {kind.kind: kind for kind in BUILT_IN}
 
 
 def mesh(**hosts: str) -> Mesh:
@@ -29,7 +34,7 @@ def mesh(**hosts: str) -> Mesh:
 
 def moves(before: Mesh, after: Mesh) -> Moves:
     """The moves between two meshes whose home is `a`."""
-    return Moves(Placement(before, "a"), Placement(after, "a"))
+    return Moves(Placement(before, "a", KINDS), Placement(after, "a", KINDS))
 
 
 def found(before: Mesh, after: Mesh) -> dict[str, Transfer]:
@@ -91,6 +96,48 @@ def test_a_connector_begins_anew_when_a_port_joins():
     joins = moves(mesh(second="b"), mesh(first="b", second="b"))
     assert joins.renewed == {"app/source/a>b"}
     assert [rest.ports for rest in joins.hosts["b"].rests] == [("second.x",)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "gets"),
+    [
+        ("latch", {}, True),
+        ("latch", {"replay": False}, False),
+        ("log", {"replay": True}, True),
+        ("log", {}, False),
+        ("partitioned_log", {"by": "real", "partitions": 2, "replay": True}, True),
+        ("partitioned_log", {"by": "real", "partitions": 2}, False),
+        ("queue", {}, False),
+    ],
+)
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_port_that_is_added_at_a_connector_gets_what_the_channel_keeps(
+    kind: str, settings: dict[str, object], gets: bool, stays: bool
+):
+    """What is on the way is a part of that, and goes to the port that was there before, wherever that is then."""
+    app = Application("app")
+    numbers = app.add("source", endless, out=app.channel("kept", kind, **settings))
+    app.on("b").add("first", writing([]), x=numbers)
+    there = app.build()
+    after = there.add(replace(there.node("first"), name="second"))
+    found = moves(there, after if stays else after.move("first", to="c"))
+    kept = Rest("a", "", "kept", "", ("second.x",))
+    assert [rest for rest in found.hosts["b"].rests if not rest.target] == [kept] * gets
+    assert found.renewed == ({"app/kept/a>b"} if gets else set())
+    ports = [rest.ports for one in found.hosts.values() for rest in one.rests if rest.target]
+    assert ports == [("first.x",)] * (gets or not stays)
+
+
+def test_a_member_that_joins_its_group_at_a_connector_gets_nothing_of_before():
+    """The other members have received it."""
+    app = Application("app")
+    kept = app.channel("kept", "partitioned_log", by="real", partitions=2, replay=True)
+    app.add("source", endless, out=kept)
+    app.on("b").add("first", writing([]), x=kept, group="both")
+    there = app.build()
+    joins = replace(there.node("first"), name="second")
+    assert moves(there, there.add(joins)).hosts == {}
+    assert moves(there, there.add(replace(joins, group=None))).renewed == {"app/kept/a>b"}
 
 
 def test_a_port_that_moves_from_one_connector_to_another_one_gets_its_rest_directly():

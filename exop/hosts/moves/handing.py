@@ -30,7 +30,7 @@ from exop.runtime.channels.partitioned import shared_out
 from exop.runtime.channels.partitioned_log import PartitionedLogChannel
 from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.channels.wire import Event, Frame
-from exop.runtime.dataflow.entry import InFlight, Method, placeholder, unpacked
+from exop.runtime.dataflow.entry import InFlight, Method, method_for, placeholder, unpacked
 from exop.runtime.lifecycle import Event as Happened
 from exop.runtime.lifecycle import State
 from exop.runtime.log import copying
@@ -71,8 +71,7 @@ class Handing:
         change, transfer = self.change, self.transfer
         change.departing, change.arriving = transfer.departing, transfer.arriving
         change.leaves, change.retracted = transfer.leaves, transfer.retracted
-        rests = {rest.inbox for rest in transfer.rests if rest.target == self.host}
-        change.handed_over = {*transfer.received, *rests}
+        change.handed_over = {*transfer.received, *(one.inbox for one in transfer.rests if one.target == self.host)}
         made = (out for name in transfer.arriving for out in change.plan.after.node(name).outputs().values())
         change.coming = {*transfer.restored, *made, *(rest.channel for rest in transfer.rests if rest.channel)}
         change.before_cut.append(self._look)
@@ -282,22 +281,24 @@ class Handing:
                 )
 
     def _half(self, name: str) -> list[Any]:
-        """Return the events of one half of a connector, as bytes, with their numbers."""
+        """Return the events of one half of a connector, or what a channel keeps, as bytes, with their numbers."""
         if isinstance(channel := self.change.deployment.channels.get(name), Outbox):
             first, events = channel.stored()
             return [first, [*map(_travelling, events)]]
         if isinstance(channel, Inbox):
             taken, following, entries = channel.waiting()
             return [taken, following, [_travelling(event_of(*entry)) for entry in entries]]
+        if channel is not None:
+            return [0, [_travelling(event_of(method_for(one, whole=False), one)) for one in channel.kept_for("")]]
         raise PlanError(f"{self.host} has no half of a connector {name!r}; make the change again, or see `exop ps`")
 
     def _rest(self, rest: Rest, handed: Mapping[str, Any]) -> list[Waiting]:
         """Return the events of a connector: each that was sent and not processed, once and in order."""
-        half = {}
+        half: dict[str, Any] = {"received": [0, 0, []]}  # of what a channel keeps
         for kind, host, name in (("sent", rest.source, rest.outbox), ("received", rest.target, rest.inbox)):
             if host == self.host:
                 half[kind] = self._halves[name]
-            else:
+            elif host:
                 half[kind] = decode(self.ahead.receive(host, handed[host][kind][name][self.host]))
         (first, sent), (taken, following, waiting) = half["sent"], half["received"]
         reader = BodyReader(self._declared(rest))

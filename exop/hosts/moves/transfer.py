@@ -27,7 +27,8 @@ class Rest:
     """The events of a connector that ends, or is used otherwise: they are delivered in another way.
 
     Attributes:
-        source, target: The hosts of the `outbox` and of the `inbox`.
+        source, target: The hosts of the `outbox` and of the `inbox`. Without a target, `outbox` is a channel, and what
+            it keeps is delivered to ports that are added behind a connector which others have used.
         ports: The ports that get the events, if no `channel` does.
         partial: Whether items come to the channel by another way, too, so that the punctuations are not those of all.
     """
@@ -50,7 +51,7 @@ class Transfer:
         arriving: The nodes that come from another host, each with that host.
         contents: The channels whose contents are handed over, each with the host that gets them.
         restored: The channels that get contents, each with the host that hands these over.
-        sent: The outboxes whose events are handed over, each with the hosts that get them.
+        sent: The outboxes, and channels with newcomers, whose events are handed over, with the hosts that get them.
         received: The inboxes whose progress is handed over, each with the hosts that get it.
         rests: The events that this host delivers.
         continued: The ports, also of relays, that were connected to their channel before, by another way.
@@ -83,7 +84,7 @@ class Moves:
     Attributes:
         hosts: The part of each host; hosts that have none are left out.
         renewed: The keys of the connectors that begin anew, with another epoch, since a port moves to or from another
-            way of the same items: the events on their way are not for that port.
+            way of the same items, or has them from what the channel keeps: the events on their way are not for it.
 
     Raises:
         PlanError: a node cannot move, or two hosts would have to wait for each other.
@@ -100,6 +101,7 @@ class Moves:
         self._nodes()
         self._channels()
         self._windows()
+        self._newcomers()
         for key, connector in self.before.connectors.items():
             if connector.channel in self.after.channels:
                 self._connector(key, connector)
@@ -144,6 +146,23 @@ class Moves:
                         f"{self.after.mesh.name}.{name} {to} {node_at(end, self.after.mesh.nodes)[0]}`"
                     )
 
+    def _newcomers(self) -> None:
+        """Find the ports that are added behind a channel that replays, at a connector that goes on for other ports."""
+        for key, connector in self.after.connectors.items():
+            spec = self.before.mesh.channels.get(name := connector.channel)
+            kind = None if spec is None or connector.inward else self.before.kinds.get(spec.kind)
+            if spec is None or kind is None or not spec.settings.get("replay", kind.replaying):
+                continue
+            known, now = self.before.mesh.consumers(name), self.after.ports(connector)
+            had, goes_on = {f"{node.name}.{port}" for node, port in known}, self.before.connectors.get(key) == connector
+            # A group that shares the partitions receives each item once, and has received these.
+            groups = {node.group for node, _ in known if node.group and kind.partitions_of(spec)}
+            fresh = ((end, *now[end]) for end in sorted(now.keys() - had))
+            added = [end for end, node, port in fresh if not (node.group in groups or node.slet.ports[port].pulled)]
+            if added and (goes_on or had & now.keys()):  # the relay of a new connector gets what the channel keeps
+                self.renewed |= {key} if goes_on else set()
+                self._deliver(connector.target, Rest(self.before.channels[name], "", name, "", tuple(added)))
+
     def _connector(self, key: str, connector: Connector) -> None:
         """Find out which events of a connector are delivered in another way."""
         there = self.before.ports(connector)
@@ -157,12 +176,14 @@ class Moves:
                 self.hosts[connector.source].retracted[connector.outbox] = []
                 relays = self.hosts[connector.target].retracted.setdefault(connector.channel, [])
                 relays.append(f"{connector.relay[0]}.out")
-            if not (left if connector.inward else joined):
+            if key not in self.renewed and not (left if connector.inward else joined):
                 self._redirect(connector, left)
                 return
             self.renewed.add(key)
         if connector.inward:
-            self._deliver(connector, self.after.channels[connector.channel], channel=connector.channel)
+            ways = {self.before.of(node) for node, _ in self.before.mesh.producers(connector.channel)}
+            to = Rest(*connector.halves, channel=connector.channel, partial=len(ways) > 1)
+            self._deliver(self.after.channels[connector.channel], to)
         else:
             self._redirect(connector, there)
 
@@ -195,19 +216,14 @@ class Moves:
             if (now := self.after.mesh.nodes.get(node.name)) is not None and port in now.ports:
                 hosts[self.after.of(now)].append(end)
         for host, ports in hosts.items():
-            self._deliver(connector, host, ports)
+            self._deliver(host, Rest(*connector.halves, tuple(ports)))
 
-    def _deliver(self, connector: Connector, host: str, ports: Iterable[str] = (), channel: str | None = None) -> None:
-        source, target = connector.source, connector.target
-        ways = {self.before.of(node) for node, _ in self.before.mesh.producers(connector.channel)}
-        partial = bool(channel) and len(ways) > 1
-        rest = Rest(source, target, connector.outbox, connector.inbox, tuple(ports), channel, partial)
+    def _deliver(self, host: str, rest: Rest) -> None:
         self.hosts[host].rests.append(rest)
-        if host != source:
-            self.hosts[source].sent.setdefault(connector.outbox, []).append(host)
-        if host != target:
-            self.hosts[target].received.setdefault(connector.inbox, []).append(host)
-        self._givers[host] |= {source, target} - {host}
+        for kind, there, name in (("sent", rest.source, rest.outbox), ("received", rest.target, rest.inbox)):
+            if there not in ("", host):
+                getattr(self.hosts[there], kind).setdefault(name, []).append(host)
+                self._givers[host].add(there)
 
     def _waves(self) -> None:
         """Number the wave of each host: later than those from which it takes over."""

@@ -53,6 +53,11 @@ class Connector:
         return f"{self.channel}.from.{self.source}"
 
     @property
+    def halves(self) -> tuple[str, str, str, str]:
+        """The hosts of the outbox and of the inbox, and their names."""
+        return self.source, self.target, self.outbox, self.inbox
+
+    @property
     def relay(self) -> tuple[str, str]:
         """The name of the relay between the connector and its channel, and its host."""
         return (self.inbox, self.target) if self.inward else (self.outbox, self.source)

@@ -124,6 +124,7 @@ class KindLike(Protocol):
     buffered: ClassVar[bool]
     pull_mode: ClassVar[Literal["take", "read"]]
     entered: ClassVar[bool]
+    replaying: ClassVar[bool]
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:

@@ -65,6 +65,7 @@ class Channel(ABC):
             partitions.
         pull_mode: Whether a pulling port removes items, or reads the content.
         entered: Whether items also come from outside of the mesh, so that a channel may have no producer.
+        replaying: Whether `kept_for` returns what is stored if the setting `replay` is not given.
         reconfigurable: Whether the settings can be changed while the channel runs (`reconfigure`).
         filled: Whether the content is complete enough to be read; until then, slets that read the channel wait.
         away: The reason why the content, which is on another host, cannot be read now, if a slet has tried; `None` for
@@ -95,6 +96,7 @@ class Channel(ABC):
     pull_mode: ClassVar[PullMode] = "take"
     reconfigurable: ClassVar[bool] = False
     entered: ClassVar[bool] = False
+    replaying: ClassVar[bool] = False
     filled: bool = True
     away: str | None = None
     live: bool = False

@@ -24,6 +24,7 @@ class LatchChannel(KeepingChannel):
 
     kind: ClassVar[str] = "latch"
     reading: ClassVar[frozenset[str]] = frozenset({"get", "items"})
+    replaying: ClassVar[bool] = True
     pull_mode: ClassVar[PullMode] = "read"
     _unit: ClassVar[str] = "keys"
 
