@@ -184,7 +184,8 @@ class Inbox(Connector, QueueChannel):
 
     def _trim(self) -> None:
         """Count the bytes of processed frames no longer."""
-        while self._sizes and self._sizes[0][0] <= self._next - self.depth:
+        done = self._next - self.depth
+        while self._sizes and self._sizes[0][0] <= done:
             self._bytes -= self._sizes.popleft()[1]
 
     def progress(self) -> Progress:
