@@ -88,8 +88,8 @@ class Bundles:
             BundleError: the bundle is started already, with other imports.
         """
         with self._recorded("start", name):
-            if (one := self._find(name)).code is not None and (others := {*imports_from} - {*one.wires}):
-                problem = f"is started already, with imports from {', '.join(one.wires)}, not {', '.join(others)}"
+            if (one := self._find(name)).code is not None and (others := ", ".join({*imports_from} - {*one.wires})):
+                problem = f"is started already, with imports from {', '.join(one.wires) or 'no bundle'}, not {others}"
                 cure = f"stop it, after its users: `exop bundle stop {one.key}`; or give this one another version"
                 raise BundleError(bundle=one.key, problem=problem, cure=cure)
             try:

@@ -50,7 +50,6 @@ def test_numbers_are_added_up():
     total = Total()
     assert [add_up(number, total, factor=2) for number in (1, 2, 3)] == [2, 6, 12]
 '''
-_RUNS: Final = re.compile(r"(If|With|Expr)\(.*('__name__'|attr='(run|build)')")
 
 
 def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
@@ -83,7 +82,7 @@ def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
     if not (slets := slet_names(tree)):
         cure = "mark a function with @slet, or write a class below Slet, at the top of the file"
         raise BundleError(bundle=name, problem=f"cannot be made of {script}: it defines no slet", cure=cure)
-    lines, statements = text.splitlines(), [one for one in statements_of(text) if not _RUNS.match(one.text)]
+    lines, statements = text.splitlines(), [one for one in statements_of(text) if not _runs(one.node)]
     functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
     builders = [one.name for one in functions if re.search(r"\bApplication'?$", ast.unparse(one.returns or one))]
     pieces = [f'"""The slets of {script.name}."""']
@@ -92,6 +91,15 @@ def _taken(name: str, script: Path) -> tuple[str, list[str], list[str]]:
         gap = "\n\n" if isinstance(part.node, (ast.FunctionDef, ast.ClassDef)) else ""
         pieces.append(gap + "\n".join(lines[first - 1 : part.node.end_lineno]))
     return "\n".join(pieces) + "\n", slets, builders
+
+
+def _runs(node: ast.stmt) -> bool:
+    """Whether a statement is what a script does when it is run: `if __name__ …`, or a call `….run()` or `….build()`."""
+    if isinstance(node, (ast.If, ast.With)):
+        is_main = isinstance(node, ast.If) and "id='__name__'" in ast.dump(node.test)
+        return is_main or all(map(_runs, [*node.body, *getattr(node, "orelse", ())]))
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and getattr(call.func, "attr", "") in ("run", "build")
 
 
 def slet_names(tree: ast.Module) -> list[str]:

@@ -114,7 +114,7 @@ def add_common_options(app: App) -> None:
         level, named = levels_in(log_level)
         set_up("debug" if debug else level, log_format, named)
         try:
-            return app(_dry_run_of(tokens))
+            return app(_dry_run_of(app, tokens))
         except (CycloptsError, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 (as in `run_command_line`, which does not know EXOP_DEBUG)
@@ -125,13 +125,15 @@ def add_common_options(app: App) -> None:
     app.meta.group_parameters = "Options of every command"
 
 
-def _dry_run_of(tokens: Sequence[str]) -> Sequence[str]:
+def _dry_run_of(app: App, tokens: Sequence[str]) -> Sequence[str]:
     """Return `exop VERB --dry-run …` for `exop plan VERB …`, which so takes what the verb takes; else the same."""
-    for at in range(1, len(tokens)) if "plan" in tokens[:1] else ():
-        if (word := tokens[at]) in PLANNED and not Path(word).exists():
-            return [word, *tokens[1:at], "--dry-run", *tokens[at + 1 :]]
-        if not any(one.startswith("-") for one in tokens[at - 1 : at + 1]):  # neither an option nor its value
-            break
+    verbs = [verb for verb in PLANNED if verb in tokens] if "plan" in tokens[:1] else []
+    known = [argument for name in ("plan", *verbs) if verbs for argument in app[name].assemble_argument_collection()]
+    flags = {*app.help_flags, *(name for argument in known if argument.hint is bool for name in argument.names)}
+    alone = [not one.startswith("-") or "=" in one or one in flags for one in tokens]  # no value follows
+    words = (at for at in range(1, len(tokens)) if alone[at - 1] and not tokens[at].startswith("-"))
+    if (at := next(words, 0)) and (word := tokens[at]) in verbs and not Path(word).exists():
+        return [word, *tokens[1:at], "--dry-run", *tokens[at + 1 :]]
     return tokens
 
 

@@ -191,10 +191,13 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None, bund
         return Target(given, found)
     if given in catalog.plugins.broken:
         raise catalog.plugins.broken[given]
-    started = {row["bundle"]: row for row in bundles() if row["state"] == "started"}
+    there = {row["bundle"]: row for row in bundles() if "name" in row}  # a broken one has none
+    started = {key: row for key, row in there.items() if row["state"] == "started"}
     bundle, colon, name = given.partition(":")
     if (folder := _loaded(bundle, started, catalog.plugins)) is not None:
         return replace(find_target(f"{folder}{colon}{name}", catalog), given=given)
+    if idle := [key for key, row in there.items() if bundle in (key, row["name"])]:
+        raise BuilderError(f"the bundle {idle[-1]} is not started; `exop bundle start {idle[-1]}`, and repeat this")
     known = [*(builder.__name__ for builders in offered.values() for builder in builders), *started]
     problem = f"{given!r} is no folder, no file and no application builder of an installed plugin"
     if names := list(running or ()):

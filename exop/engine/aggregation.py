@@ -185,8 +185,7 @@ class Aggregation:
         """
         head = {"layout": self.layout(), "complete": complete, "late": late}
         table = groups.select(self.state.names).cast(self.state)
-        table = table.replace_schema_metadata({_LAYOUT: json.dumps(head).encode()})
-        return bytes(stream_of(table))
+        return bytes(stream_of(table.replace_schema_metadata({_LAYOUT: json.dumps(head).encode()})))
 
     def read(self, state: bytes) -> tuple[pa.Table, int, int]:
         """Return the groups, the number of the last complete window, and the number of late rows; see `write`.

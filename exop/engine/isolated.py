@@ -180,8 +180,7 @@ class IsolatedEngine(Engine):
             raise
         self._starts, self._reason, self._over = self._starts + 1, "", 0.0
         try:
-            made = self._request("make", sys.path, self._description, timeout=REPEAT)
-            self.name, self.version = made  # type: ignore[misc]
+            self.name, self.version = self._request("make", sys.path, self._description, timeout=REPEAT)  # type: ignore[misc]
             for method, given in self._calls:
                 self._request(method, *given, timeout=REPEAT)
         except BaseException:

@@ -172,10 +172,15 @@ class Federation:
             return here(application)
         return found.metrics(self._home.answers(found, application, here, "metrics", quantiles=quantiles))
 
+    def _led(self, mesh: Mesh) -> Mesh:
+        """Return a mesh without the name of its home, this platform; raise `PlanError` if another platform leads it."""
+        self.here.check_home(mesh.name)
+        running = self._home.spanning(mesh.name) or self._local.deployed.get(mesh.name)
+        return mesh.at_home(self.name, running.mesh.nodes if running is not None else {})
+
     def plan(self, mesh: Mesh) -> Plan:
         """Plan a change of a running application; raises as `Applications.plan`."""
-        self.here.check_home((mesh := mesh.at_home(self.name)).name)
-        if not self.spans(mesh):
+        if not self.spans(mesh := self._led(mesh)):
             return self._local.plan(mesh)
         if (found := self._home.spanning(mesh.name)) is not None and found.finished:
             raise finished(mesh.name)
@@ -185,16 +190,13 @@ class Federation:
         self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
     ) -> Mesh:
         """Deploy or change an application, as `Applications.apply`."""
-        self.here.check_home((mesh := mesh.at_home(self.name)).name)
-        if not self.spans(mesh):
+        if not self.spans(mesh := self._led(mesh)):
             return self._local.apply(mesh, timeout, pause, stall=stall)
         found = self.homes.setdefault(mesh.name, Spanning(Mesh(mesh.name)))
         with held(found.turn):
-            over = found.finished if found.hosts else mesh.name not in self._local.deployed
-            if over and not (found.hosts and mesh.revision):
-                plan = self._home.planned(Mesh(mesh.name).at(found.mesh.revision), mesh)
-            else:
-                plan = self.plan(mesh)
+            over = found.finished and not mesh.revision if found.hosts else mesh.name not in self._local.deployed
+            nothing = Mesh(mesh.name).at(found.mesh.revision)
+            plan = self._home.planned(nothing, mesh) if over else self.plan(mesh)
             return plan.bounded(timeout, pause, stall=stall).apply()
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
@@ -237,10 +239,8 @@ class Federation:
         if found is not None and node in found.mesh.nodes and found.mesh.node(node).suspended:
             with held(found.turn):  # first: another change may be made
                 self.apply(found.mesh.resume(node))
-        elif (there := self.elsewhere(application, node)) is not None:
-            there.resume(application, node)
         else:
-            self._local.resume(application, node)
+            (self.elsewhere(application, node) or self._local).resume(application, node)
 
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trials of a change, on all hosts; return `False` if no trial is running."""

@@ -192,8 +192,7 @@ class FragmentChange(Participant):
     def _dropped(self, known: Known | None, deployed: Deployment, one: Pending, mesh: Mesh | None = None) -> list[bool]:
         """Return the flags of the pending updates of a node or channel that are gone here, in a mesh or by now."""
         log, mesh = deployed.update_log, mesh or deployed.mesh
-        before = {} if known is None else gone_since(log, mesh, known.whole[0], known.gone)
-        return dropped(log, mesh, one, before)
+        return dropped(log, mesh, one, {} if known is None else gone_since(log, mesh, known.whole[0], known.gone))
 
     def _check(self, work: Work, known: Known | None, deployed: Deployment | None) -> None:
         """Refuse a plan of another home, or one that does not begin a fragment that was lost or has finished."""

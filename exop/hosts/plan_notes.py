@@ -32,7 +32,7 @@ def notes_by_host(moves: Moves, cost: Cost) -> Iterator[str]:
     nothing, untouched = Mesh(after.mesh.name), list[str]()
     for host in sorted({*old, *new}):
         plan, moved = make_plan(old.get(host, nothing), new.get(host, nothing)), moves.hosts.get(host, Transfer())
-        if lines := [*_moves(before, moved, host, cost), *_steps(plan, moved), *_connectors(before, after, host)]:
+        if lines := [*_moves(moves, moved, host, cost), *_steps(plan, moved), *_connectors(before, after, host)]:
             yield f"on {host}{' (home)' if host == after.home else ''}:"
             yield from (f"    {line}" for line in lines)
         else:
@@ -94,11 +94,13 @@ def slow_connectors(placement: Placement) -> Iterator[str]:
         )
 
 
-def _moves(before: Placement, moved: Transfer, host: str, cost: Cost) -> Iterator[str]:
+def _moves(moves: Moves, moved: Transfer, host: str, cost: Cost) -> Iterator[str]:
     """Describe the nodes and channels that leave a host, with the bytes that travel, and those that arrive."""
     for name, target in moved.departing.items():
-        if before.mesh.node(name).slet.memento is None:
+        if moves.before.mesh.node(name).slet.memento is None:
             yield f"{name} leaves for {target}; it keeps no state"
+        elif (after := moves.after.mesh.node(name)).lose_state or after.memento is not None:
+            yield f"{name} leaves for {target}, without its state"
         else:
             yield f"{name} leaves for {target}, with its state: {_cost_text(cost(host, name))}"
     yield from (f"{name} arrives from {source}" for name, source in moved.arriving.items())

@@ -115,13 +115,14 @@ class Supply:
             rows = self.links()[host].call("list_bundles") if any("@" in slet for slet in slets) else ()
         except PeerUnreachable:
             return set()
-        known = {one["bundle"]: (one["digest"], {*one["imports_from"]}) for one in rows if "digest" in one}
+        known = {one["bundle"]: one for one in rows if "digest" in one}
 
-        def differs(bundle: str) -> bool:
-            here = {name: (one["digest"], {*one["imports_from"]}) for name, one in self.code(bundle).items()}
-            return any(known.get(name, one) != one for name, one in here.items())
+        def differs(name: str, here: Mapping[str, Any]) -> bool:
+            there = known.get(name, here)
+            return there["digest"] != here["digest"] or not {*here["imports_from"]} <= {*there["imports_from"]}
 
-        return {slet for slet in slets if slet not in there or differs(slet.rpartition(":")[0])}
+        codes = {slet: self.code(slet.rpartition(":")[0]).items() for slet in slets & there}
+        return {slet for slet in slets if slet not in there or any(differs(*one) for one in codes[slet])}
 
 
 def identities(part: Mesh) -> set[str]:

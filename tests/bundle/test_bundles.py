@@ -193,6 +193,8 @@ def test_a_bundle_imports_from_another(platform: Platform, tmp_path: Path):
     assert platform.bundles.start("speeds", ["my-numbers@1.5"])["state"] == "started"
     with pytest.raises(BundleError, match=r"started already, with imports from my-numbers@1.5, not my-numbers@1.0"):
         platform.bundles.start("speeds", ["my-numbers@1.0"])
+    with pytest.raises(BundleError, match=r"started already, with imports from no bundle, not speeds@1.0.0"):
+        platform.bundles.start("my-numbers@1.5", ["speeds@1.0.0"])
     with pytest.raises(BundleInUse, match=r"my-numbers@1.5 cannot be stopped: it is used by the bundle speeds@1.0.0"):
         platform.bundles.stop("my-numbers")
     platform.bundles.uninstall("speeds")

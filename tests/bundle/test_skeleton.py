@@ -25,11 +25,18 @@ from exop.testing import feed
 class Seen(Memento):
     number: int = 0
 
-SCALE = {}
-SCALE["a"] = 2
+class Floor:
+    def run(self, x: float) -> int:
+        return math.floor(x)
 
-def scaled(x: int) -> int:
-    return math.floor(x) * SCALE["a"]
+SCALE = {}
+with open(__file__) as file:
+    SCALE["a"] = 2
+    Floor().run(2.5)
+
+if SCALE:
+    def scaled(x: int) -> int:
+        return Floor().run(x) * SCALE["a"]
 
 @slet
 def total(number: int, seen: Seen) -> int:
@@ -69,13 +76,13 @@ def test_a_skeleton_starts_and_its_test_passes(tmp_path: Path):
 
 
 def test_the_slets_of_a_script_are_taken_with_what_they_need(platform: Platform, tmp_path: Path):
-    """Imports, helpers, mementos and what changes them; the builder of an application, and not what runs it."""
+    """Imports, helpers, mementos and what changes them, below an `if` and `with` too; and not what runs a builder."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace("raise SystemExit", f"{BUILDER}raise SystemExit"))
     make_skeleton(tmp_path / "total", script)
     text = (tmp_path / "total" / "slets.py").read_text()
     assert "SCALE[" in text
-    assert not re.search(r"SystemExit|number = feed|__main__|run\(", text)
+    assert not re.search(r"SystemExit|number = feed|__main__|(app|\(\))\.run\(\)", text)
     platform.bundles.install(tmp_path / "total")
     platform.bundles.start("total")
     spec = platform.slets()["total@0.1.0:total"]

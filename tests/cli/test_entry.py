@@ -197,11 +197,22 @@ def test_plan_takes_what_each_verb_takes(tmp_path, monkeypatch):
     dry = [name for name in words if any("--dry-run" in one.names for one in app[name].assemble_argument_collection())]
     assert {*dry} == {"apply", *PLANNED}
     for verb in PLANNED:
-        assert _dry_run_of(("plan", "--json", "--on", "a", verb, "x", "--to", "b")) == [
+        assert _dry_run_of(app, ("plan", "--json", "--on", "a", verb, "x", "--to", "b")) == [
             *(verb, "--json", "--on", "a", "--dry-run", "x", "--to", "b")
         ]
-    for other in (("plan", "app", "drain"), ("plan", "./drain", "b"), ("drain", "b"), ("plan",), ()):
-        assert _dry_run_of(other) == other
+    assert _dry_run_of(app, ("plan", "--on=b", "--lose-state", "move", "x")) == [
+        *("move", "--on=b", "--lose-state", "--dry-run", "x")
+    ]
+    for other in (
+        *(("plan", "app", "drain"), ("plan", "./drain", "b"), ("drain", "b"), ("plan",), ()),
+        # A flag has no value; the value of an option is no verb.
+        *(
+            ("plan", "--json", "sketch.py", "add"),
+            ("plan", "--on=b", "app", "move"),
+            ("plan", "--params", "add", "app"),
+        ),
+    ):
+        assert _dry_run_of(app, other) == other
     monkeypatch.chdir(tmp_path)
     (tmp_path / "drain").mkdir()
-    assert _dry_run_of(("plan", "drain")) == ("plan", "drain"), "the folder of an application"
+    assert _dry_run_of(app, ("plan", "drain")) == ("plan", "drain"), "the folder of an application"

@@ -271,3 +271,14 @@ def test_a_target_that_runs_is_mentioned(counting):
     """Where APP may name a running application, too, the error has the names of those that run."""
     with pytest.raises(BuilderError, match="no such application runs; known: "):
         find_target("a.b", known_plugins(), ["other"])
+
+
+@pytest.mark.parametrize("app", ["speeds:road", "speeds@1.0.0:road", "speeds@1.0.0"])
+def test_a_bundle_that_is_not_started_is_told_with_the_cure(app):
+    """It is installed: a started version would be loaded. A broken one has no name."""
+    rows = [
+        {"bundle": "speeds@1.0.0", "name": "speeds", "state": "resolved"},
+        {"bundle": "speeds@2.0.0", "state": "broken", "problem": "it is damaged"},
+    ]
+    with pytest.raises(BuilderError, match="the bundle speeds@1.0.0 is not started; `exop bundle start speeds@1.0.0`"):
+        find_target(app, known_plugins(), bundles=lambda: rows)

@@ -312,3 +312,16 @@ def test_an_unchanged_mesh_is_applied_after_a_refusal():
         with pytest.raises(PlanError, match="no room"):
             a.apply(before.replace("check", refuses, lose_state=True).move("check", to="b"))
         assert a.apply(a.mesh("app")) == before
+
+
+def test_a_move_to_where_the_node_is_loses_nothing():
+    """It is no change, on another host and at home, by whichever name; with a real one, only what moves is lost."""
+    with hosts("a", "b") as (a, _):
+        mesh = a.apply(counting("b"))
+        for node, places in (("check", ("b",)), ("numbers", ("a", None))):
+            for to in places:
+                assert not a.plan(mesh.move(node, to, lose_state=True))
+        edit = {"edit": "move", "node": "numbers", "to": "a", "also": ["check"], "lose_state": True}
+        after = a.plan_edits("app", [edit]).after
+        assert {name: node.lose_state for name, node in after.nodes.items()} == {"numbers": False, "check": True}
+        assert a.plan(mesh.replace("numbers", numbers, lose_state=True))

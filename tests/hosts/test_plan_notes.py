@@ -123,6 +123,8 @@ def test_a_move_is_told_at_both_hosts():
         "    disconnect the channel double to a",
         "not touched: c",
     ]
+    lost = notes(spanning(), spanning().move("check", to="b", lose_state=True))
+    assert lost[1] == "    check leaves for b, without its state"
 
 
 def test_a_channel_is_configured_at_its_host():

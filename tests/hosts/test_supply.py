@@ -124,6 +124,7 @@ def test_a_bundle_of_other_files_or_imports_does_not_count():
         (2, {"digest": "2"}, {"b@1.0.0:s"}),
         (2, {"imports_from": ["c@2.0.0"]}, {"b@1.0.0:s"}),
         (1, {"imports_from": ["d@2.0.0"]}, {"b@1.0.0:s"}),
+        (2, {"imports_from": ["c@1.0.0", "e@1.0.0"]}, set()),  # starting it again would change nothing there
         (0, {"digest": "2"}, {"b@1.0.0:s"}),
     ):
         rows = [row | change if place == number else row for place, row in enumerate(same)]

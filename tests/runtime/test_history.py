@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -11,8 +12,8 @@ from unittest.mock import Mock
 import pytest
 
 from exop import Application, Platform, connect
-from exop.cli import main
-from exop.errors import ExopError, LifecycleError, PeerRefused, PlanError, StateError, UnknownName
+from exop.cli import main, peers
+from exop.errors import ExopError, LifecycleError, PeerRefused, PeerUnreachable, PlanError, StateError, UnknownName
 from exop.model.meshes.mesh import ChannelSpec
 from exop.remoting import ControlClient, ControlServer, operation, operations
 from exop.remoting.api.remote_platform import RemotePlatform
@@ -62,7 +63,9 @@ def test_every_operation_is_recorded(platform: Platform) -> None:
     assert all("platform's process" in one["who"] for one in done)
 
 
-def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_kept_and_taken_back(
+    platform: Platform, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next platform has it; the reverse of a change is a plan, which leaves other nodes alone."""
     platform.apply(platform.mesh("numbers").configure("numbers", step=2))
     platform.apply(platform.mesh("numbers").configure("numbers", to=10**9).remove("pass"))
@@ -89,6 +92,11 @@ def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: p
         entries = again.history("numbers")
     assert main(["history", "numbers", "--state", str(tmp_path / "state"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == entries, "a platform that is down"
+    with monkeypatch.context() as patched:
+        dying = Mock(history=Mock(side_effect=PeerUnreachable(address="there", problem="reset")))
+        patched.setattr(peers, "connect", lambda *_, **__: nullcontext(dying))
+        assert main(["history", "numbers", "--state", str(tmp_path / "state"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == entries, "a platform that ends within the call"
     assert main(["history", "numbrs", "--state", str(tmp_path / "state")]) == 2
     assert "no application 'numbrs'; did you mean 'numbers'?" in capsys.readouterr().err
     assert main(["history", "--state", str(tmp_path / "state")]) == 0

@@ -44,13 +44,7 @@ def apply(
 
 
 def plan(
-    change: str,
-    /,
-    *words: str,
-    params: Params = (),
-    proof: Proof = Proof(),
-    call: Call = Call(),
-    load: Load = (),
+    change: str, /, *words: str, params: Params = (), proof: Proof = Proof(), call: Call = Call(), load: Load = ()
 ) -> int:
     """Show, node by node, how a change would alter a running application, without making the change.
 

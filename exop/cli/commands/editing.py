@@ -203,13 +203,10 @@ def resume(node: Runs, /, *, request: Request = Request()) -> int:
         place = found.check_node()
         if (before := found.node_status())["state"] == "active":
             return _done(place, "it is not suspended: nothing to do", json=request.json)
+        if would and before["state"] == "suspended":
+            return edit_found(found, {"edit": "resume"}, request)
         if would:
-            suspended = before["state"] == "suspended"
-            return (
-                edit_found(found, {"edit": "resume"}, request)
-                if suspended
-                else _done(place, f"{would}resumed", json=request.json)
-            )
+            return _done(place, f"{would}resumed", json=request.json)
         found.platform.resume(found.application, found.node)
         if (again := _failed_again(found, before)) is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"

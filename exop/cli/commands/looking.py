@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from exop.cli.options import Call, Load, Params, Picture, Request, Runs, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import Found, each_platform, find_application, is_local, running, runs, the_platform
+from exop.cli.report import Failure
 from exop.cli.status_text import access_lines, as_text, call_lines, held_nodes, lasts, problem_lines, state_text
 from exop.cli.text import answer, columns, number, pause, print_json
 from exop.errors import PeerUnreachable, UnknownName
@@ -199,7 +200,7 @@ def _history(app: str, where: Where) -> list[dict[str, Any]]:
                 return platform.history(app)
         with find_application(app, where) as found:
             return found.platform.history(found.application)
-    except PeerUnreachable:
+    except (PeerUnreachable, Failure):
         if not (directory := where.state or Path(where.on or "-")).is_dir():
             raise
         from exop.runtime.durable.store import read_history

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop.cli.options import Call, Runs
 from exop.cli.peers import find_application, the_platform
-from exop.cli.report import DONE, FAILED, TICK, Stopping, say
+from exop.cli.report import DONE, FAILED, TICK, Failure, Stopping, say
 from exop.cli.status_text import checkpoint_lines, state_text
 from exop.cli.text import answer, print_json
 from exop.cli.view import RUN, Live, Rates, Sort, page, place, plain, tables
@@ -118,10 +118,9 @@ def health(*, live: bool = False, ready: bool = False, call: Call = Call()) -> i
     try:
         with the_platform(call) as platform:
             status = platform.status()
-    except RemotingError as problem:
-        dead, waiting, name = [str(problem)], [], None
-    else:
         dead, waiting, name = list(dead_drivers(status)), list(not_running(status)), status["platform"]
+    except (RemotingError, Failure) as problem:
+        dead, waiting, name = [str(problem)], [], None
     problems = dead if live else [*dead, *waiting]
     facts = {"platform": name, "live": not dead, "ready": not dead and not waiting, "problems": problems}
     verdict = f"{'not ' if problems else ''}{'live' if live else 'ready'}"

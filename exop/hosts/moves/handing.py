@@ -15,7 +15,6 @@ from exop.hosts.protocol.messages import Pending
 from exop.hosts.updates import remaining, without_gone
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.nodes import Node
-from exop.model.slets.memento import Memento
 from exop.model.slets.ports import node_at
 from exop.model.slets.relay import RELAY
 from exop.model.values.classes import Declared
@@ -87,7 +86,7 @@ class Handing:
                 self.ahead.copy(target, node, component.state, between)
         for node, source in transfer.arriving.items():
             if node not in self.behind:
-                self.ahead.await_parts(source, node, self._kind(node))
+                self.ahead.await_parts(source, node, self.change.plan.after.node(node).slet.memento)
         for name, folder in self._logs().items():
             if name in transfer.contents:
                 self.ahead.copy_log(transfer.contents[name], deployment.channels[name].logs)
@@ -99,9 +98,6 @@ class Handing:
                 self._copies.append(folder)
                 copying.remove(folder)  # what a kill has left of an earlier move
             self.ahead.await_log(transfer.restored[name], folder)
-
-    def _kind(self, node: str) -> type[Memento] | None:
-        return self.change.plan.after.node(node).slet.memento
 
     def _logs(self) -> dict[str, Path | None]:
         """Return the logs that move, each with the folder for its files here, in an order that is that of all hosts."""
@@ -149,7 +145,7 @@ class Handing:
             self._update({(section, name): gone for section, name, gone in handed[source]["updates"]})
         for node, source in transfer.arriving.items():
             late, memento, held = (self.ahead.receive(source, part) for part in handed[source]["nodes"][node])
-            self.ahead.add(node, self._kind(node), late)
+            self.ahead.add(node, self.change.plan.after.node(node).slet.memento, late)
             change.arrive(node, Arrival(change.plan.after.node(node), memento, held, parts=self.ahead.parts[node]))
         for channel, source in transfer.restored.items():
             data = self.ahead.receive(source, handed[source]["contents"][channel])

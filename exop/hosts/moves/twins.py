@@ -255,8 +255,8 @@ class Feeder(Follower):
             if self._compared is not None:
                 for port, payload, whole in outputs:
                     self._compared.add_output("new", call.item, port, payload, whole)
+            self.items += call.rows  # first: the report of a trial that ends with it counts it
             self.done(call, error and Fault(*error), took)
-            self.items += call.rows
         if self._wakes and self.lag <= self.capacity // 2:
             self._release_leader()
         with self._news:

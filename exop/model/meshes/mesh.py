@@ -136,7 +136,7 @@ class Mesh(Graph):
         """Place a node, or a channel with its content, on the host *to*; `None` is the home of the application.
 
         A name that both a node and a channel have refers to the node, or with *channel* to the channel. With
-        *lose_state*, the node starts with an empty state there.
+        *lose_state*, the node starts with an empty state there; it keeps its state if it is there already.
 
         Raises:
             UnknownName: there is no such node or channel.
@@ -145,15 +145,23 @@ class Mesh(Graph):
             kind, known = ("channel", []) if channel else ("node or channel", [*self.nodes])
             raise UnknownName(place=f"the mesh {self.name!r}", kind=kind, name=name, known=[*known, *self.channels])
         if isinstance(there, Node):
-            marks: dict[str, Any] = {"lose_state": True, "memento": None} if lose_state else {}
+            marks: dict[str, Any] = {"lose_state": True, "memento": None} if lose_state and there.host != to else {}
             return self._with(replace(there, host=to, **marks))
         return self.edited(channels={name: replace(there, host=to)})
 
-    def at_home(self, home: str) -> Self:
-        """Return the mesh without the name of its *home*: what names no host is there."""
+    def at_home(self, home: str, running: Mapping[str, Node] = NOTHING) -> Self:
+        """Return the mesh without the name of its *home*: what names no host is there.
+
+        A node that is there as one of the *running* ones already does not move, and keeps its state.
+        """
         if home not in self.hosts:
             return self
-        nodes = {name: replace(one, host=None) for name, one in self.nodes.items() if one.host == home}
+        there = {name: node.slet for name, node in running.items() if node.host is None}
+        nodes = {
+            name: replace(one, host=None, lose_state=one.lose_state and there.get(name) != one.slet)
+            for name, one in self.nodes.items()
+            if one.host == home
+        }
         channels = {name: replace(one, host=None) for name, one in self.channels.items() if one.host == home}
         return self.edited(nodes, channels)
 

@@ -245,8 +245,7 @@ def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None
     if as_shadow(shadow).compare is not None:
         raise PlanError("a comparison is code, and code does not travel: prove the change in the platform's process")
     divert = {name: to_toml_value(f"divert: {name}", value) for name, value in shadow.divert.items()}
-    found = {name: getattr(shadow, name) for name in _SHADOW}
-    return {**found, "divert": divert, "keep": keep, "folder": os.getcwd()}
+    return {name: getattr(shadow, name) for name in _SHADOW} | {"divert": divert, "keep": keep, "folder": os.getcwd()}
 
 
 def proven(plan: T, proof: ProofLike | None) -> T:

@@ -218,9 +218,9 @@ class Outbox(Connector):
         return max(0, len(self._unnumbered) + len(self._kept) + self._extra)
 
     def _has_room(self, size: int) -> bool:
-        if self._disk is not None or self.left or not (depth := self.depth):
-            return True  # with a disk, there
-        return self.mode != "sync" and depth + size <= self.capacity and not self._is_heavy
+        if self._disk is None and not self.left and (depth := self.depth):  # with a disk, there is room there
+            return self.mode != "sync" and depth + size <= self.capacity and not self._is_heavy
+        return True
 
     def passed_on(self, tell: Callable[[], None]) -> bool:
         """Whether the inbox has delivered nearly all that was sent; call *tell* when it has reported more."""

@@ -117,11 +117,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
     The target counts the batch that it receives. Therefore all items that the last slet has processed are counted as
     stopped there (the whole batch, except for items that failed before), and the results as sent.
     """
-    lines = [
-        "def push(batch):",
-        "    items = to_items(batch, item0)",
-        "    size = len(items); tally0.received += size",
-    ]
+    lines = ["def push(batch):", "    items = to_items(batch, item0)", "    size = len(items); tally0.received += size"]
     lines += [f"    metrics{n}.batches += 1" for n in range(len(shapes))]
     lines += ["    out = []; keep = out.append", "    rest = iter(items)", "    try:", "        for x0 in rest:"]
     for number, shape in enumerate(shapes):

@@ -138,6 +138,7 @@ class ComponentMetrics:
         source: SourceDriver | None,
     ) -> None:
         self._spec, self._pulled, self._outputs, self._source = spec, pulled, outputs, source
+        self._single_inputs = {port.name for port in spec.inputs if port.type.form == "item" and not port.pulled}
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.before: Counts = {}
         self.batches = self.errors = self.skipped = 0
@@ -202,7 +203,7 @@ class ComponentMetrics:
                 gone += count
             else:
                 came += count
-                singles += count if (one := self._spec.ports[port]).type.form == "item" and not one.pulled else 0
+                singles += count if port in self._single_inputs else 0
         return {
             "items_in": came,
             "items_out": gone,

@@ -188,7 +188,8 @@ def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     magic, first, time, rows, length, key_length, kind, known, head = _SUMMED.unpack_from(data, at)
     if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
         return 0
-    if len(data) < (end := (body := begin + key_length) + length) or zlib.crc32(data[begin:end]) != known:
+    body = begin + key_length
+    if len(data) < (end := body + length) or zlib.crc32(data[begin:end]) != known:
         return int(end - at)
     held = (position, position + end - at, first, first + rows, time, rows, kind, data[body:end])
     return tuple.__new__(Frame, held)  # in half the time of `Frame(...)`

@@ -310,12 +310,10 @@ def _innermost(driver: Driver) -> FrameType | None:
 
 
 def _codes(factory: Any) -> Iterator[CodeType]:
-    """Yield the code of a slet: of the function, or of all methods of the class."""
+    """Return the code of a slet: of the function, or of all methods of the class."""
     bases = factory.__mro__ if isinstance(factory, type) else ()
     calls = [one for base in bases if base not in (Slet, object) for one in vars(base).values()]
-    for one in calls if bases else [inspect.unwrap(factory)]:
-        if (code := getattr(one, "__code__", None)) is not None:
-            yield code
+    return (one.__code__ for one in (calls if bases else [inspect.unwrap(factory)]) if hasattr(one, "__code__"))
 
 
 def _self(frame: FrameType) -> Any:

@@ -50,8 +50,7 @@ def moves(before: Mesh, after: Mesh, changes: Difference, kinds: Mapping[str, ty
             )
     nodes = (*changes.added, *changes.removed, *(node for pair in changes.changed for node in pair))
     groups = dict.fromkeys(node.group for node in nodes if node.group is not None)
-    found = (_move(before, after, group, kinds) for group in groups)
-    return tuple(move for move in found if move is not None)
+    return tuple(filter(None, (_move(before, after, group, kinds) for group in groups)))
 
 
 def _move(before: Mesh, after: Mesh, group: str, kinds: Mapping[str, type[KindLike]]) -> Move | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from exop import Application, Platform
-from exop.cli import main
+from exop.cli import main, peers
 from exop.cli.commands.monitoring import dead_drivers, not_running, prometheus_text
+from exop.errors import PeerUnreachable
 from exop.stock.slets import count_up
 from tests.cli.shell import answer_of, facts
 
@@ -61,9 +64,13 @@ def value(samples: dict[Any, float], name: str, **labels: str) -> float:
     return found
 
 
+@pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("asked", ["--live", "--ready"])
-def test_no_platform_is_neither_live_nor_ready(asked, capsys):
-    """Where none answers, both probes fail with exit code 1 and one line, or one object."""
+def test_no_platform_is_neither_live_nor_ready(asked, dies, capsys, monkeypatch):
+    """Where none answers, or one ends within the call, both probes fail with code 1 and one line, or one object."""
+    if dies:
+        platform = Mock(status=Mock(side_effect=PeerUnreachable(address="p", problem="reset")))
+        monkeypatch.setattr(peers, "connect", lambda *_, **__: nullcontext(platform))
     assert main(["health", asked]) == 1
     out, err = capsys.readouterr()
     assert (out.count("\n"), err) == (1, "")
