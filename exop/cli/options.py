@@ -123,36 +123,6 @@ class Bounds:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Succession:
-    """The treatment of the state of the old slet by a replacement.
-
-    Attributes:
-        lose_state: Start the new slet with an empty state, even if it could take over the old one.
-        rebuild: `log`: rebuild the state from the `log` channel at the input.
-    """
-
-    lose_state: bool = False
-    rebuild: Literal["log"] | None = None
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Trigger:
-    """The point in the stream at which new settings take effect.
-
-    Attributes:
-        when: Apply the settings from the first item for which this condition holds: 'report.time >= 3600'.
-        close_windows: For a window channel: emit the content of the open windows at that point, and start new ones.
-        cancel: Cancel pending settings; the current ones remain.
-    """
-
-    when: str | None = None
-    close_windows: bool = False
-    cancel: bool = False
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
 class Proof(Bounds):
     """The limits of a change, the trial before it, and the time for which the old slet is kept running after it.
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from exop.cli.options import Call, Node, Proof, Request, Runs, Succession, Trigger
+from exop.cli.options import Call, Node, Proof, Request, Runs
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local, started_slets
 from exop.cli.report import Failure, say
@@ -25,7 +25,8 @@ def replace(
     slet: Runs,
     /,
     *settings: str,
-    succession: Succession = Succession(),
+    lose_state: bool = False,
+    rebuild: Literal["log"] | None = None,
     proof: Proof = Proof(),
     request: Request = Request(),
 ) -> int:
@@ -40,12 +41,22 @@ def replace(
     Args:
         slet: The new slet, PLUGIN:NAME; FOLDER:NAME for a slet of a package that the platform has loaded.
         settings: NAME=VALUE for the new slet.
+        lose_state: Start the new slet with an empty state, even if it could take over the old one.
+        rebuild: `log`: rebuild the state from the `log` channel at the input.
     """
-    edit = {"edit": "replace", "slet": _identity(slet), "settings": parse(settings), **vars(succession)}
-    return edit_node(node, edit, request, proof)
+    edit = {"edit": "replace", "slet": _identity(slet), "settings": parse(settings), "lose_state": lose_state}
+    return edit_node(node, edit | {"rebuild": rebuild}, request, proof)
 
 
-def configure(node: Runs, /, *settings: str, trigger: Trigger = Trigger(), request: Request = Request()) -> int:
+def configure(
+    node: Runs,
+    /,
+    *settings: str,
+    when: str | None = None,
+    close_windows: bool = False,
+    cancel: bool = False,
+    request: Request = Request(),
+) -> int:
     """Change settings of a running node or window channel, either now (between two items) or at a point in the stream.
 
     Without --when, the command also cancels pending settings.
@@ -55,13 +66,16 @@ def configure(node: Runs, /, *settings: str, trigger: Trigger = Trigger(), reque
     Args:
         node: APP.NODE, or APP.CHANNEL; APP.channel:CHANNEL if a node has the same name.
         settings: NAME=VALUE; lists and tables as in a topology file: sizes=[1, 2]; on_error=POLICY.
+        when: Apply the settings from the first item for which this condition holds: 'report.time >= 3600'.
+        close_windows: For a window channel: emit the content of the open windows at that point, and start new ones.
+        cancel: Cancel pending settings; the current ones remain.
     """
-    if trigger.cancel and (settings or trigger.when or trigger.close_windows):
+    if cancel and (settings or when or close_windows):
         raise BuilderError("--cancel goes without settings and conditions: it cancels those that are pending")
-    if not (settings or trigger.cancel or trigger.close_windows):
+    if not (settings or cancel or close_windows):
         raise BuilderError("NAME=VALUE is missing: exop configure APP.NODE NAME=VALUE sets at least one setting")
-    more = {"when": trigger.when, "close_windows": trigger.close_windows}
-    return edit_node(node, {"edit": "configure", "settings": parse(settings), **more}, request)
+    edit = {"edit": "configure", "settings": parse(settings), "when": when, "close_windows": close_windows}
+    return edit_node(node, edit, request)
 
 
 def rewire(node: Node, /, *ports: str, request: Request = Request()) -> int:
