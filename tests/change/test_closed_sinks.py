@@ -193,11 +193,12 @@ class Walk:
 
     def crash(self) -> None:
         """Go on from what is on the disk."""
-        with state_at_rest(self.platform):
-            before, self.life = self.folder / f"life{self.life}", self.life + 1
-            shutil.copytree(before, self.folder / f"life{self.life}")
-        with mock.patch.object(Checkpointer, "take", side_effect=StateError("it has crashed")):
-            self.platform.close()
+        crashed = {"side_effect": StateError("it has crashed")}
+        with mock.patch.object(Checkpoints, "write", **crashed), mock.patch.object(Checkpointer, "take", **crashed):
+            with state_at_rest(self.platform):
+                before, self.life = self.folder / f"life{self.life}", self.life + 1
+                shutil.copytree(before, self.folder / f"life{self.life}")
+            self.platform.close()  # nothing is committed from then on, also not by a checkpoint that waits meanwhile
         self.platform = self.opened()
         assert not self.platform.failed_to_restart, self.platform.failed_to_restart
         self.rest()
