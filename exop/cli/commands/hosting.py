@@ -14,7 +14,7 @@ from exop.cli.outcome import changed_facts, made
 from exop.cli.peers import split, the_platform
 from exop.cli.report import Failure, say
 from exop.cli.text import answer, columns, number, pause
-from exop.errors import BuilderError, ExopError, PlanError
+from exop.errors import BuilderError, ExopError, PlanError, suggest
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.nodes import CHANNEL, DIRECT
 from exop.remoting.policy import read_policy
@@ -187,6 +187,8 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
                 problem = failed.args[0] if isinstance(failed, Failure) else failed
                 say(f"exop: {problem}" if str(problem).startswith(application) else f"exop: {application}: {problem}")
                 found.append({"application": application, "moved": moved, "problem": str(problem)})
+        if not found and host not in (known := [platform.name, *(one["peer"] for one in platform.peers())]):
+            raise BuilderError(f"no platform is called {host!r} there; {suggest(host, known)}")
     done = "would move" if request.dry_run else "moved"
     lines = [f"{one['application']}: {', '.join(one['moved'])} {done} to {target}" for one in found if one["moved"]]
     text = "\n".join(lines) if found else f"no application whose home is {platform.name} has anything on {host}"

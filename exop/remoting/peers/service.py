@@ -117,7 +117,7 @@ class RemotingService:
             raise IdentityError(place=str(identity.folder), problem=problem, cure="give both the same name")
         self._server.start()
         if self.announced:
-            self._withdraw = announce(self.name, self.address or "")
+            self._withdraw = announce(self.name, self.address or f"the platform {self.name}")
         if identity is not None:
             self._spawn("access", lambda: self.access.watch(self.hang_up, self._closing))
 
