@@ -192,8 +192,7 @@ class FragmentChange(Participant):
     def _dropped(self, known: Known | None, deployed: Deployment, one: Pending, mesh: Mesh | None = None) -> list[bool]:
         """Return the flags of the pending updates of a node or channel that are gone here, in a mesh or by now."""
         log, mesh = deployed.update_log, mesh or deployed.mesh
-        before = {} if known is None else gone_since(log, mesh, known.whole[0], known.gone)
-        return dropped(log, mesh, one, before)
+        return dropped(log, mesh, one, {} if known is None else gone_since(log, mesh, known.whole[0], known.gone))
 
     def _check(self, work: Work, known: Known | None, deployed: Deployment | None) -> None:
         """Refuse a plan of another home, or one that does not begin a fragment that was lost or has finished."""
@@ -241,8 +240,7 @@ class FragmentChange(Participant):
         self._surely(partial(super()._finish, turn, made=True))
         failpoint("plan-carried-out")
         self._surely(partial(self._write, deployment))
-        base = change.target.revision if change is not None else 0
-        known = self._known(base)
+        known = self._known(change.target.revision if change is not None else 0)
         is_empty = deployment is not None and not (deployment.mesh.nodes or deployment.mesh.channels)
         paused = change.pause.seconds if change is not None else 0.0
         if not is_empty:

@@ -291,8 +291,7 @@ class Member:
 
     def _give_up(self, part: _Part, reason: str) -> list[Action]:
         """Abort alone, before the yes."""
-        refusal = Refuse(part.proposal.plan, self.name, reason)
-        return [*self._abort(part, reason), Send(part.proposal.sender, refusal)]
+        return [*self._abort(part, reason), Send(part.proposal.sender, Refuse(part.proposal.plan, self.name, reason))]
 
     def _abort(self, part: _Part, reason: str) -> list[Action]:
         part.step, part.done, self._given_up = "abort", False, (part.proposal.plan, reason)

@@ -170,8 +170,7 @@ def _channel_table(mesh: Graph, channel: ChannelSpec) -> dict[str, Any]:
         from exop.model.slets.described import type_text
 
         place["type"] = type_text(channel.type)
-    own = {"kind": channel.kind, **settings.pop("settings", {})}
-    return {**own, **settings, **place, **_pending(mesh, channel)}
+    return {"kind": channel.kind, **settings.pop("settings", {}), **settings, **place, **_pending(mesh, channel)}
 
 
 def _node_table(mesh: Graph, node: Node) -> dict[str, Any]:
