@@ -204,12 +204,9 @@ def resume(node: Runs, /, *, request: Request = Request()) -> int:
         if (before := found.node_status())["state"] == "active":
             return _done(place, "it is not suspended: nothing to do", json=request.json)
         if would:
-            suspended = before["state"] == "suspended"
-            return (
-                edit_found(found, {"edit": "resume"}, request)
-                if suspended
-                else _done(place, f"{would}resumed", json=request.json)
-            )
+            if before["state"] == "suspended":
+                return edit_found(found, {"edit": "resume"}, request)
+            return _done(place, f"{would}resumed", json=request.json)
         found.platform.resume(found.application, found.node)
         if (again := _failed_again(found, before)) is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
@@ -264,7 +261,8 @@ def edit_node(target: str, edit: dict[str, Any], request: Request, proof: Proof 
 def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proof = Proof()) -> int:
     """Plan one edit of the node that was found, show the plan, and make the change."""
     found.check_node()
-    edits, trial = [{"node": found.node, **edit}], proof.as_data()
+    given = {name: value for name, value in edit.items() if value not in (None, False)}  # earlier releases know fewer
+    edits, trial = [{"node": found.node, **given}], proof.as_data()
     with code_is_there():
         return show_and_make(partial(found.platform.plan_edits, found.application, edits, proof=trial), request, proof)
 
