@@ -48,7 +48,7 @@ class Deployment:
     """The running form of one mesh.
 
     Attributes:
-        components: The components by node; `place` replaces the whole dictionary.
+        components: The components by node. It and `channels` are replaced, never changed: others read them.
         leaving: The channels that a change removes, from its staging to its commit: other hosts may only read them.
         inserted: The queues that the wiring has inserted between drivers, by id; `reasons` has the reason for each.
         entries: The compiled entry at each endpoint.
@@ -235,7 +235,7 @@ class Deployment:
 
     def undelivered(self) -> dict[str, int]:
         """Return the number of events that peers have not acknowledged, by channel."""
-        return {name: count for name, one in list(self.channels.items()) if (count := one.unacknowledged)}
+        return {name: count for name, one in self.channels.items() if (count := one.unacknowledged)}
 
     def _ended(self) -> bool:
         """Return whether the application has finished; raise `ComponentFailed` if an error prevents that."""
@@ -309,7 +309,7 @@ class Deployment:
 
     def at_work(self) -> bool:
         """Whether a component has not ended, or a worker still moves items into a channel without consumers."""
-        unread = [(one, one.worker) for one in list(self.inserted.values()) if one.unread]
+        unread = [(one, one.worker) for one in self.inserted.values() if one.unread]
         return bool(self._attended.open) or any(worker and (one.entries or worker.busy) for one, worker in unread)
 
     def notify_waiting(self) -> None:

@@ -394,8 +394,8 @@ class Change:
             move_keys(move, components, now, undo)
         deployment.place(now, steps)
         if (gone := self.plan.changes.channels_removed) or self.successors.channels:
-            deployment.channels = deployment.channels | self.successors.channels
-            self.removed = {spec.name: deployment.channels.pop(spec.name) for spec in gone}
+            channels = deployment.channels | self.successors.channels
+            self.removed, deployment.channels = {one.name: channels.pop(one.name) for one in gone}, channels
         left = {spec.name for spec in gone} - deployment.channels.keys()
         left |= turned(self.plan.before, self.plan.after, self.plan.changes)
         deployment.merges = {name: one for name, one in deployment.merges.items() if name not in left}
