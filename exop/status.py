@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from exop.errors import counted
+from exop.errors import counted, told
 from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ConditionalUpdate
@@ -34,7 +34,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         **_channels(deployment),
         # A previous slet that has taken over again reports its own errors.
         "replaced": [facts for key, facts in list(deployment.replaced.items()) if key not in present],
-        "crashed": {name: error_text(error) for name, error in deployment.crashed()},
+        "crashed": {name: told(error) for name, error in deployment.crashed()},
     }
 
 

@@ -53,7 +53,7 @@ def attention_lines(status: Facts, *, brief: bool = False) -> Iterator[str]:
         yield from (f"{status['name']}.{name}: pending: {line}" for line in facts.get("pending", []))
         if "pending_problem" in facts:
             yield f"{status['name']}.{name}: {facts['pending_problem']}"
-    yield from (f"{status['name']}: a driver has crashed: {name}: {why}" for name, why in status["crashed"].items())
+    yield from (f"{status['name']}: {name} has crashed: {why}" for name, why in status["crashed"].items())
     for name, facts in status["nodes"].items():
         place = f"{status['name']}.{name}"
         if brief:

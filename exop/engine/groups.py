@@ -139,8 +139,7 @@ def _aggregated(table: pa.Table, keys: list[str], wanted: list[tuple[Any, str]])
             summed.append(number)
             chosen.append((f"{number}:", how))
             table = table.append_column(f"{number}:", table.column(name).cast(pa.float64(), safe=False))
-    found = table.group_by(keys, use_threads=False).aggregate(chosen)
-    columns, first = found.columns, len(keys)
+    columns, first = table.group_by(keys, use_threads=False).aggregate(chosen).columns, len(keys)
     for place, number in enumerate(summed, first + len(wanted)):
         exact, near = (np.asarray(column.fill_null(0)) for column in (columns[first + number], columns[place]))
         if (np.abs(exact.astype(np.float64) - near) > 2.0**62).any():
@@ -166,5 +165,4 @@ def _ordered(column: pa.ChunkedArray) -> pa.Array:
 def _floats(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     """Return the floating-point numbers of which `_ordered` has made integers."""
     bits = np.asarray(column.fill_null(0))
-    values = (bits ^ ((bits >> 63) & _POSITIVE)).view(np.float64)
-    return pa.array(values, mask=np.asarray(column.is_null())).cast(kind)
+    return pa.array((bits ^ ((bits >> 63) & _POSITIVE)).view(np.float64), mask=np.asarray(column.is_null())).cast(kind)

@@ -137,7 +137,7 @@ class Federation:
 
     def names(self, *, inactive: bool = False) -> list[str]:
         """Return the names of the applications, as `Applications.names`."""
-        whole = {name: one.mesh.nodes for name, one in self.homes.items() if one.hosts}
+        whole = {name: one.mesh.nodes for name, one in [*self.homes.items()] if one.hosts}
         down = set[str]() if inactive else {name for name, nodes in whole.items() if not nodes}
         doubted = (name for name in [*self.exchange.machines] if self.in_doubt(name))
         return sorted({*self._local.names(inactive=inactive), *whole, *doubted} - down)

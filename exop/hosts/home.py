@@ -372,8 +372,7 @@ class Home:
         changing = dict.fromkeys(hosts, number)
         left = {host: one for host, one in (found.hosts | changing).items() if host in new}
         kept = {one.node: one.before for one in plan.succeeded if one.before is not None and plan.keep is not None}
-        changed = {step.node for step in plan.steps}
-        kept |= {node: one for node, one in found.kept.items() if node not in changed}
+        kept |= {node: one for node, one in found.kept.items() if node not in {step.node for step in plan.steps}}
         target = Spanning(after, known, left, changing=changing, finished=found.finished and before is None, kept=kept)
         bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         runs = found.hosts.keys() or {self.name} if before is not None else set()

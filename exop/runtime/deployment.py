@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from exop.errors import ComponentFailed, counted
+from exop.errors import ComponentFailed, PlanError, counted, told
 from exop.logs import logger
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.mesh import Mesh, Node
@@ -48,7 +48,7 @@ class Deployment:
     """The running form of one mesh.
 
     Attributes:
-        components: The components by node; `place` replaces the whole dictionary.
+        components: The components by node. It and `channels` are replaced, never changed: others read them.
         leaving: The channels that a change removes, from its staging to its commit: other hosts may only read them.
         inserted: The queues that the wiring has inserted between drivers, by id; `reasons` has the reason for each.
         entries: The compiled entry at each endpoint.
@@ -64,6 +64,7 @@ class Deployment:
         changing: A lock that is held while the mesh is being changed, so that no checkpoint is taken meanwhile.
         parking: A lock that one thread at a time holds while drivers park; any thread may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
+        defect: The error of a change that could not be undone any more.
         is_fragment: Whether other hosts run parts of the application: it has finished only when all of them have ended.
         delivering: Every component has ended, and peers have not acknowledged all that was sent to them.
         awaits_rest: A cycle ends when it comes to rest, since all that feeds it has ended.
@@ -93,6 +94,7 @@ class Deployment:
         self.inlets = Inlets()
         self.started: float | None = None
         self.replaced: dict[str, dict[str, Any]] = {}
+        self.defect: PlanError | None = None
         self.last_change: tuple[int, float] | None = None
         self.is_fragment = self.delivering = self.awaits_rest = self._stopped = False
         self._watchdog, self._visibility = Watchdog(), Visibility()
@@ -235,14 +237,14 @@ class Deployment:
 
     def undelivered(self) -> dict[str, int]:
         """Return the number of events that peers have not acknowledged, by channel."""
-        return {name: count for name, one in list(self.channels.items()) if (count := one.unacknowledged)}
+        return {name: count for name, one in self.channels.items() if (count := one.unacknowledged)}
 
     def _ended(self) -> bool:
         """Return whether the application has finished; raise `ComponentFailed` if an error prevents that."""
         if self.finished.is_set():
             return True
         for name, crash in self.crashed():
-            raise ComponentFailed(node=name, phase="driving", problem=error_text(crash)) from crash
+            raise ComponentFailed(node=name, phase="running", problem=told(crash)) from crash
         _check(self.failures(), "running")
         for channel in (*self.channels.values(), *self.inserted.values()):
             if channel.trouble:
@@ -309,7 +311,7 @@ class Deployment:
 
     def at_work(self) -> bool:
         """Whether a component has not ended, or a worker still moves items into a channel without consumers."""
-        unread = [(one, one.worker) for one in list(self.inserted.values()) if one.unread]
+        unread = [(one, one.worker) for one in self.inserted.values() if one.unread]
         return bool(self._attended.open) or any(worker and (one.entries or worker.busy) for one, worker in unread)
 
     def notify_waiting(self) -> None:
@@ -322,8 +324,24 @@ class Deployment:
         return [one for one in list(self._attended.values()) if one.status is State.FAILED]
 
     def crashed(self) -> list[tuple[str, BaseException]]:
-        """Return the drivers that a defect has ended: their names, and the errors."""
-        return [(d.name, d.crash) for d in self._drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
+        """Return the drivers that a defect has ended, and a change that it has cut short, with the errors."""
+        ended = [(one.name, one.crash) for one in self._drivers() if isinstance(one, ThreadDriver)]
+        return [(name, crash) for name, crash in (("a change", self.defect), *ended) if crash is not None]
+
+    @contextmanager
+    def decided(self, drivers: Iterable[Driver] = ()) -> Iterator[None]:
+        """Keep a defect of a block that nothing undoes; a durable application stands still until it is restarted."""
+        try:
+            yield
+        except BaseException as error:
+            cure = "items on their way may be lost: to begin anew, remove the application and apply it again"
+            if self.mesh.durable is not None:
+                cure = "no item moves on, and no checkpoint is taken: restart the platform, which has the last one"
+                for driver in (*self._drivers(), *drivers):
+                    driver.halt()
+            self.defect = self.defect or PlanError(f"{told(error)}; {cure}")
+            self.notify_waiting()
+            raise
 
     def settle_workers(self, timeout: float | None) -> None:
         """Start the workers that a change has added, and end those that have no queue left."""

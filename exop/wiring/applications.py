@@ -365,7 +365,7 @@ class Applications:
             finally:
                 for component in deployment.components.values():
                     discard(deployment, self._manager, component)
-                self._destroy_channels(deployment)
+                self._destroy_channels(deployment.name, deployment.channels | deployment.inserted)
                 self._manager.user.abandon(deployment.name)
                 self._tell_dropped(deployment)
                 deployment.finished.set()
@@ -385,11 +385,11 @@ class Applications:
     ) -> None:
         """Make and connect everything, and load a snapshot."""
         mesh, durable = deployment.mesh, deployment.mesh.durable is not None
-        undo.callback(self._destroy_channels, deployment)
+        channels, components = dict[str, Any](), {}
+        undo.callback(lambda: self._destroy_channels(mesh.name, channels | deployment.inserted))
         for spec in mesh.channels.values():
-            made = self._manager.create_channel(mesh.name, spec, durable=durable, timeout=timeout)
-            deployment.channels[spec.name] = made
-        components = {}
+            channels[spec.name] = self._manager.create_channel(mesh.name, spec, durable=durable, timeout=timeout)
+        deployment.channels = channels
         for node in mesh.nodes.values():
             component = self._manager.create(mesh.name, node, deployment.changed, durable=durable, timeout=timeout)
             components[node.name] = component
@@ -407,9 +407,9 @@ class Applications:
         if snapshot is not None and (cut := restore_contents(deployment, snapshot)):
             self._wiring.bind(deployment, self._wiring.whole_region(deployment), *cut)(None)
 
-    def _destroy_channels(self, deployment: Deployment) -> None:
-        for channel in (*deployment.channels.values(), *deployment.inserted.values()):
-            self._manager.destroy_channel(deployment.name, channel)
+    def _destroy_channels(self, application: str, channels: dict[str, Any]) -> None:
+        for channel in channels.values():
+            self._manager.destroy_channel(application, channel)
 
     def check_hosts(self, placed: Iterable[Node | ChannelSpec], peers: Collection[str] = ()) -> None:
         """Raise `PlanError` for a host that is neither this platform nor a peer, `UnknownName` for such a connector."""

@@ -145,7 +145,7 @@ def test_notes():
     assert Rates().section(now)["notes"] == [
         "app.sink: pending: below=20 when time >= 5",
         "app.sink: the condition raised",
-        "app: a driver has crashed: worker: KeyError(1)",
+        "app: worker has crashed: KeyError(1)",
         "app.sink is failed on the item 5 at 'item': ValueError: no; fix the cause, then `exop resume app.sink`",
         "app.sink hangs: an item has taken 12.0 s so far, see `exop describe app.sink`",
         "app.sink: 1 dead letter, see `exop item list app.sink`",

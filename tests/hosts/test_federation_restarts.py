@@ -14,13 +14,16 @@ from unittest.mock import Mock
 import pytest
 
 from exop import Application, Platform, Slet, input_port
+from exop.cli.commands.monitoring import dead_drivers
 from exop.cli.peers import Found
 from exop.cli.status_text import problem_lines
-from exop.errors import CheckpointError, PlanError, StateError, StillOpening
+from exop.errors import CheckpointError, ComponentFailed, PlanError, StateError, StillOpening
 from exop.hosts.protocol.messages import Remove
 from exop.model.meshes.mesh import Mesh
+from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.stock.slets import count_up
+from exop.wiring.graph.binding import CatchUp
 from tests.change.tools import endless, plain
 from tests.hosts.hosts_rig import (
     GATES,
@@ -127,6 +130,38 @@ def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Three platforms on which an application runs."""
     with ExitStack() as stack:
         yield Hosts(tmp_path, stack, PlanTime(monkeypatch))
+
+
+def test_a_defect_in_the_last_step_of_a_change_is_told_and_a_restart_loses_nothing(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch
+):
+    """The host stands still, takes no checkpoint and no change, and goes on from the cut when it is started again."""
+    deliver, failed = CatchUp.deliver, list[Deployment]()
+
+    def fails(self: CatchUp, deployment: Deployment) -> None:
+        if "check" in deployment.components and not failed:
+            failed.append(deployment)
+            raise KeyError("both")
+        deliver(self, deployment)
+
+    monkeypatch.setattr(CatchUp, "deliver", fails)
+    home, there = three.all["a"], three.all["c"]
+    home.apply(home.mesh("app").move("check", to="c"), timeout=PATIENCE)
+    told = "app: a change has crashed: KeyError: 'both'; no item moves on"
+    assert any(line.startswith(told) for line in problem_lines(there.status("app")))
+    assert (there.status("app")["state"], next(dead_drivers(there.status()))[: len(told)]) == ("crashed", told)
+    for one in (there, home):
+        with pytest.raises(ComponentFailed, match="a change failed while running: KeyError: 'both'"):
+            one.wait("app", PATIENCE)
+    with pytest.raises(CheckpointError, match="a change has crashed"):
+        there.checkpoint("app")
+    with pytest.raises(PlanError, match="has crashed: KeyError: 'both'; no item moves on.*restart the platform"):
+        home.apply(home.mesh("app").replace("check-c", check_too), timeout=PATIENCE)
+    three.network.away.add("c")
+    there.close()
+    three.back("c")
+    eventually(lambda: home.status("app")["state"] == "running", "running")
+    goes_on(three.all["c"], "check")  # which also sees that no item is missing or comes twice
 
 
 def test_the_home_dies_before_the_record(three: Hosts):

@@ -262,6 +262,7 @@ def test_a_refused_call_is_logged_and_recorded(
             lambda: observer.apply(mesh),
             lambda: observer.plan_topology(mesh.to_toml()),
             lambda: observer.end("unknown"),
+            lambda: observer.wait("numbers", 0),
             lambda: observer.stop_bundle("speeds"),
         )
         for call in calls:
@@ -273,7 +274,8 @@ def test_a_refused_call_is_logged_and_recorded(
             (2, "end", "refused", 3),
             (3, "apply", "refused", 1),
             (4, "plan_topology", "refused", 1),
-            (5, "end", "done", None),
+            (5, "wait", "refused", 1),
+            (6, "end", "done", None),
         ]
         refused = platform.history("numbers")[1]
         reason = "'end' needs the role operate, and the role of this peer is observe"
@@ -282,7 +284,7 @@ def test_a_refused_call_is_logged_and_recorded(
         logged = [one.getMessage() for one in caplog.records if one.name == "exop.remoting"]
         assert logged[:3] == [f"refused a call of {refused['who']} on the application 'numbers': {reason}"] * 3
         assert "'unknown'" in logged[5]
-        assert "'stop_bundle' needs the role admin" in logged[6]
+        assert "'stop_bundle' needs the role admin" in logged[7]
         assert main(["history", "numbers", "--on", "there"]) == 0
         assert f"refused 3×: {reason}" in capsys.readouterr().out
         with pytest.raises(UnknownName):

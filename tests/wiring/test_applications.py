@@ -6,11 +6,19 @@ from unittest import mock
 
 import pytest
 
-from exop import Application, Platform
+from exop import Application, Platform, slet
 from exop.errors import PlanError, StateError
 from exop.model.meshes.mesh import Mesh
+from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.store import Store
+from tests.change.tools import endless
+
+
+@slet
+def passes(item: int) -> None:
+    """Do nothing."""
+
 
 #: Longest wait for another thread, in seconds.
 PATIENCE = 60.0
@@ -30,6 +38,33 @@ def test_an_application_that_has_ended_is_not_run_again_although_nobody_has_wait
         assert platform.status("numbers")["state"] == "finished"
     with Platform(state=tmp_path, control=False) as platform:
         assert platform.applications() == []
+
+
+def test_channels_come_and_go_in_another_dictionary_since_a_status_may_be_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the application opens, and while a change removes one: a dictionary that others read stays as it is."""
+    create, seen = ComponentManager.create_channel, list[tuple[dict[str, Any], dict[str, Any]]]()
+
+    def looking(self: ComponentManager, *given: Any, **named: Any) -> Any:
+        channels = self.opening["numbers"].channels
+        seen.append((channels, {**channels}))
+        return create(self, *given, **named)
+
+    monkeypatch.setattr(ComponentManager, "create_channel", looking)
+    app = Application("numbers")
+    first, second = (app.channel(name, kind="queue") for name in ("first", "second"))
+    for channel in (first, second):
+        app.add(f"into_{channel.name}", endless, out=channel)
+        app.add(f"of_{channel.name}", passes, item=channel)
+    with Platform(control=False) as platform:
+        mesh = platform.apply(app.build())
+        channels = platform.deployment("numbers").channels
+        seen.append((channels, {**channels}))
+        platform.apply(mesh.remove("into_first").remove("of_first"))
+        assert [*platform.deployment("numbers").channels] == ["second"]
+    assert len(seen) == 3
+    assert all(live == then for live, then in seen)
 
 
 def test_an_application_that_has_ended_can_be_run_again_after_it_could_not_be_stored(tmp_path: Path) -> None:

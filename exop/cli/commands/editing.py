@@ -275,7 +275,8 @@ def edit_node(target: str, edit: dict[str, Any], request: Request, proof: Proof 
 def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proof = Proof()) -> int:
     """Plan one edit of the node that was found, show the plan, and make the change."""
     found.check_node()
-    edits, trial = [{"node": found.node, **edit}], proof.as_data()
+    given = {name: value for name, value in edit.items() if value not in (None, False)}  # earlier releases know fewer
+    edits, trial = [{"node": found.node, **given}], proof.as_data()
     with code_is_there():
         return show_and_make(partial(found.platform.plan_edits, found.application, edits, proof=trial), request, proof)
 

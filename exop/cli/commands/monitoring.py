@@ -162,9 +162,9 @@ def metrics(app: Runs = "", /, *, prometheus: bool = False, call: Call = Call())
 
 
 def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the drivers of a platform that have crashed."""
+    """Yield the drivers and changes of a platform that have crashed."""
     for name, one in status["applications"].items():
-        yield from (f"{name}: the driver of {driver} has died: {why}" for driver, why in one["crashed"].items())
+        yield from (f"{name}: {what} has crashed: {why}" for what, why in one["crashed"].items())
 
 
 def not_running(status: Mapping[str, Any]) -> Iterator[str]:

@@ -171,8 +171,7 @@ def _filled(kind: type[T], data: Mapping[str, Any], **fields: Any) -> T:
 
 
 def _read_type(one: Mapping[str, Any]) -> PortType:
-    control = convert(one["control"], list[str])
-    flags = {name: name in control for name in _CONTROL}
+    flags = {name: name in convert(one["control"], list[str]) for name in _CONTROL}
     return _filled(PortType, one, item=from_data(one["schema"]), schema=None, **flags)
 
 

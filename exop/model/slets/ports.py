@@ -245,8 +245,7 @@ def mismatch(source: PortType, target: PortType, *, decoded: bool = False) -> st
         if rows.form != "columns" and not all(map(_has_fields, rows.items.members)):
             return f"items of type {rows} have no columns"
     found = assignable.find_column_mismatch(source.items, target.items)
-    both = "the columns differ: " if source.form == target.form else ""
-    return None if found is None else f"{both}{found}"
+    return None if found is None else "the columns differ: " * (source.form == target.form) + str(found)
 
 
 def _has_fields(item: Type) -> bool:

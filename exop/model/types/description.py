@@ -316,8 +316,7 @@ def _kind_of_class(kind: type, arguments: tuple[Any, ...]) -> Kind:
         return "table"
     if kind in CONCRETE:
         return "table" if CONCRETE[kind] is dict else "list"
-    is_columns = kind.__name__ == "RecordBatch" and kind.__module__.partition(".")[0] == "pyarrow"
-    return "columns" if is_columns else "class"
+    return "columns" if kind.__name__ == "RecordBatch" and kind.__module__.partition(".")[0] == "pyarrow" else "class"
 
 
 def _arguments(kind: Kind, plain: Any, cls: Any) -> tuple[Any, ...]:

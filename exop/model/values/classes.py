@@ -133,8 +133,7 @@ def find_version(name: str) -> str | None:
     if (found := package_of(name.partition(":")[0])) is None or found[0] in sys.modules:
         return None
     package, bundle = found
-    loaded = filter(None, map(package_of, list(sys.modules)))
-    others = sorted(other for other, whose in loaded if whose == bundle)
+    others = sorted(other for other, whose in filter(None, map(package_of, list(sys.modules))) if whose == bundle)
     return name.replace(package, others[-1], 1) if others else None
 
 

@@ -216,7 +216,6 @@ class Management(Hosting, Generic[AnyPlan]):
             self.deployment(application)  # raises `UnknownName` with the known names
         return found
 
-    @operation(role="observe", patience=STOP)
     def wait(self, application: str, timeout: float | None = None) -> bool:
         """Wait until an application has finished; return `False` if it is still running after *timeout* seconds.
 

@@ -263,9 +263,9 @@ class RemotePlatform(Management[RemotePlan]):
         return RemoteBundles(self)
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished, as `Platform.wait`, by asking again and again."""
+        """Wait until an application has finished, as `Platform.wait`, by asking again and again (role `operate`)."""
         deadline = time.monotonic() + (inf if timeout is None else timeout)
-        while not (done := self.ask("wait", application=application, timeout=0.0)) and time.monotonic() < deadline:
+        while not (done := self.ask("wait", application=application)) and time.monotonic() < deadline:
             time.sleep(0.2)
         return bool(done)
 

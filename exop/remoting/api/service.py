@@ -16,7 +16,7 @@ from exop.errors import PlanError, PlatformBusy
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.topology import name_in
 from exop.remoting.api import wire_types as wire
-from exop.remoting.api.management import Management
+from exop.remoting.api.management import STOP, Management
 from exop.remoting.transport.codec import Page, PageRequest, page
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, Operation, operation, operations
@@ -191,6 +191,11 @@ class ManagementService:
         """Carry out a plan."""
         plans = self._heavy_plans if plan in self._heavy_plans else self._plans
         return self._changed(wire.proven(plans.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall))
+
+    @operation(role="operate", patience=STOP)
+    def wait(self, application: str) -> bool:
+        """Return whether an application has finished; then, its end is stored. A client asks again and again."""
+        return self._platform.wait(application, 0.0)
 
     @operation(role="observe")
     def outcome(self, number: str) -> wire.Begun[Any]:

@@ -339,8 +339,7 @@ def _length_of(data: memoryview) -> int:
     """Return the length of the list with which msgpack begins; -1 if it begins with anything else."""
     if len(data) and data[0] & 0xF0 == 0x90:
         return data[0] & 0x0F
-    long = len(data) and data[0] in (0xDC, 0xDD)
-    return int.from_bytes(data[1 : 3 if data[0] == 0xDC else 5], "big") if long else -1
+    return int.from_bytes(data[1 : 3 if data[0] == 0xDC else 5], "big") if data and data[0] in (0xDC, 0xDD) else -1
 
 
 @lru_cache(maxsize=1024)

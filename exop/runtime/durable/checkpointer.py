@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted
+from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted, told
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
-from exop.runtime.drivers.source import SourceDriver, ThreadDriver
+from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import CAPTURING, Cut, Snapshot, capture, engine_positions
@@ -321,10 +321,9 @@ class Checkpointer:
 
     def _check_drivers(self, drivers: Iterable[Driver]) -> None:
         """Refuse a checkpoint if the in-flight items of a driver, which is parked, are not known."""
+        for name, crash in self._deployment.crashed():
+            raise self._refused(f"{name} has crashed: {told(crash)}", "restart it from the last one")
         for driver in drivers:
-            if isinstance(driver, ThreadDriver) and driver.crash is not None:
-                problem = f"the driver {driver.name} has crashed: {error_text(driver.crash)}"
-                raise self._refused(problem, "restart it from the last one")
             if driver.held_by is not None and not driver.filled and not isinstance(driver, SourceDriver):
                 raise self._refused(driver.held_by, "repair that first")
 

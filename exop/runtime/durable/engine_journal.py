@@ -357,8 +357,7 @@ class EngineFolders:
         if name is not None:
             return above / name
         above.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number = max((int(one.name) for one in above.iterdir() if one.name.isdecimal()), default=0) + 1
-        made = above / str(number)
+        made = above / str(max((int(one.name) for one in above.iterdir() if one.name.isdecimal()), default=0) + 1)
         made.mkdir(mode=0o700)
         return made
 

@@ -227,16 +227,11 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> list[list[st
             for driver in deployment.inlets.pushers(channel):
                 driver.overfill(channel)
     for name, held in gone:  # behind what was in flight at the port, before what waits in its queue
-        deployment.inlets.post(_left_in(deployment, name, held))
+        if (entry := deployment.entries.get(name.rpartition(" -> ")[2])) is None:
+            raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
+        deployment.inlets.post(InFlight(entry, *one) for one in held["entries"] if one[0] != "control")
     deployment.joined, *cut = parts.get(("cut", ""), [deployment.joined])
     return [*cut]
-
-
-def _left_in(deployment: Deployment, name: str, held: Mapping[str, Any]) -> list[InFlight]:
-    """Return the items of a queue whose port is connected elsewhere since the cut in which they were captured."""
-    if (entry := deployment.entries.get(name.rpartition(" -> ")[2])) is None:
-        raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
-    return [InFlight(entry, method, payload) for method, payload in held["entries"] if method != "control"]
 
 
 def _read(stored: bytes) -> Any:

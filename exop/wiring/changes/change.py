@@ -206,25 +206,19 @@ class Change:
 
     @_leads(Phase.HELD, Phase.COMMITTED)
     def commit(self) -> None:
-        """Let all drivers go on in the new mesh; nothing can fail here, unless the change was aborted before."""
-        try:
-            self._go_on()
-        finally:
-            self.pause.end()
+        """Let all drivers go on in the new mesh; only a defect can fail here, unless the change was aborted before."""
+        self._go_on()
 
     @_leads(Phase.STAGED, Phase.COMMITTED)
     def make(self) -> None:
         """Cut and commit in the driver that parks last: the shortest pause; but slets close and open without a lock."""
         self._close_drivers()
-        try:
-            if any(self.successors.exchanged):
-                self.pause.wait_parked()
-                self._cut()
-                self._go_on()
-            else:
-                self.pause.run(self._cut, self._go_on)
-        finally:
-            self.pause.end()
+        if any(self.successors.exchanged):
+            self.pause.wait_parked()
+            self._cut()
+            self._go_on()
+        else:
+            self.pause.run(self._cut, self._go_on)
 
     def abort(self, error: BaseException | None = None) -> None:
         """Undo everything in reverse: the old mesh runs on. Failures of the undoing are noted on *error*."""
@@ -248,6 +242,9 @@ class Change:
                 if not self.made:
                     self._undo_all(error)
                 raise
+            finally:
+                if self.made:
+                    self.pause.end()
             self.phase = end
 
     def _undo_all(self, error: BaseException) -> None:
@@ -316,20 +313,21 @@ class Change:
         self.stored = self.deployment.update_log.to_store(self.target)
 
     def _go_on(self) -> None:
-        """Commit: assign the items that wait to their drivers, and release the old slets; nothing can fail here."""
+        """Commit: assign the items that wait to their drivers, and release the old slets; only a defect fails."""
         self.phase = Phase.COMMITTED
         self.deployment.mesh, self.deployment.update_log.stored = self.target, self.stored  # first: a defect may follow
-        self._undo_cut.clear()
-        self._undo.clear()
-        self.deployment.inlets.drop(self.leaves)
-        began = [one.driver for one in self.successors.made.values() if one.driver is not None]
-        come = self._from_other_hosts()
-        self._complete({*self.pause.drivers, *began})
-        self._forward_unsent()
-        # An endpoint may have become part of a stream on this host that came to it over other hosts before.
-        again = self.deployment.drivers() if self.parks_all else ()
-        self.deployment.inlets.post_in_order(self.wiring.current(self.deployment).depth, come, again)
-        self.deployment.leaving = []
+        with self.deployment.decided(self.pause.drivers):
+            self._undo_cut.clear()
+            self._undo.clear()
+            self.deployment.inlets.drop(self.leaves)
+            began = [one.driver for one in self.successors.made.values() if one.driver is not None]
+            come = self._from_other_hosts()
+            self._complete({*self.pause.drivers, *began})
+            self._forward_unsent()
+            # An endpoint may have become part of a stream on this host that came to it over other hosts before.
+            again = self.deployment.drivers() if self.parks_all else ()
+            self.deployment.inlets.post_in_order(self.wiring.current(self.deployment).depth, come, again)
+            self.deployment.leaving = []
 
     def _from_other_hosts(self) -> list[InFlight]:
         """The items to post that have come from other hosts: those at outputs are later than those of connectors."""
@@ -394,8 +392,8 @@ class Change:
             move_keys(move, components, now, undo)
         deployment.place(now, steps)
         if (gone := self.plan.changes.channels_removed) or self.successors.channels:
-            deployment.channels = deployment.channels | self.successors.channels
-            self.removed = {spec.name: deployment.channels.pop(spec.name) for spec in gone}
+            channels = deployment.channels | self.successors.channels
+            self.removed, deployment.channels = {one.name: channels.pop(one.name) for one in gone}, channels
         left = {spec.name for spec in gone} - deployment.channels.keys()
         left |= turned(self.plan.before, self.plan.after, self.plan.changes)
         deployment.merges = {name: one for name, one in deployment.merges.items() if name not in left}
@@ -448,7 +446,7 @@ class Change:
 
     def finish(self) -> None:
         """Stop the old slets and start the new ones; does nothing unless the change is committed."""
-        with self._turn:
+        with self._turn, self.deployment.decided():
             if not self.made or self._closing is not None:
                 return
             yield_gil()

@@ -220,9 +220,11 @@ class Changes:
         return component
 
     def check_there(self, change: Change) -> None:
-        """Raise `PlanError` if the application was removed or changed while its change was prepared."""
+        """Raise `PlanError` if the application was removed or changed, or has lost items, while this was prepared."""
         if self._running.deployed.get(change.name) is not change.deployment:
             raise _removed(change.name)
+        if (defect := change.deployment.defect) is not None:
+            raise PlanError(f"a former change of {change.name} has crashed: {defect}")
         renewed(change.plan, change.deployment.update_log)
 
     def made(self, change: Change, *, is_part: bool = False) -> StateError | None:

@@ -121,8 +121,7 @@ class Replanning:
         graphs = before.graph, after
         self.vertices = connected(graphs, starts, kept)
         self._order, self._cycles = dict[str, float](), before.cycles
-        in_cycles = {node for cycle in before.cycles for node in cycle}
-        fits = bool(before.order) and in_cycles.isdisjoint(self.vertices)
+        fits = bool(before.order) and {node for cycle in before.cycles for node in cycle}.isdisjoint(self.vertices)
         for vertex in self.vertices if fits else ():
             fits = fits and (vertex in self._order or self._fit(connected((after,), [vertex], kept)))
         if not fits:  # all that is connected, and with no others

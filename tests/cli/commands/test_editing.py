@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exop.cli import main
+from exop.remoting.api.remote_platform import RemotePlatform
 from tests.cli.shell import answer_of, applications, eventually, facts, lines
 
 
@@ -78,6 +79,25 @@ def test_configure_at_a_point_in_the_stream(line):
     assert wrong.rstrip().endswith("itme < 0\n  ^")
     assert "--cancel goes without" in answer_of("configure", "line.tag", "label=C", "--cancel", code=2)
     assert "Unknown option: --cancel" in answer_of("plan", "suspend", "line.tag", "--cancel", code=2)
+
+
+def test_what_is_not_given_is_not_sent(line, monkeypatch):
+    """A platform of an earlier release refuses options that it does not know."""
+    plan, sent = RemotePlatform.plan_edits, list[dict[str, Any]]()
+
+    def recorded(self: RemotePlatform, application: str, edits: Any, **more: Any) -> Any:
+        sent.extend(edits)
+        return plan(self, application, edits, **more)
+
+    monkeypatch.setattr(RemotePlatform, "plan_edits", recorded)
+    answer_of("plan", "replace", "line.tag", "line:shout")
+    answer_of("plan", "configure", "line.tag", "--cancel")
+    answer_of("plan", "move", "line.tag", "elsewhere", code=2)
+    assert [sorted(edit) for edit in sent] == [
+        ["edit", "node", "settings", "slet"],
+        ["edit", "node", "settings"],
+        ["also", "edit", "node", "to"],
+    ]
 
 
 def test_suspend_and_resume(line):

@@ -115,7 +115,7 @@ def status(**changed: Any) -> dict[str, Any]:
         (status(state="finished"), [], []),
         (status(state="opening"), [], ["a: opening"]),
         (status(state="hangs"), [], ["a: hangs"]),
-        (status(state="crashed", crashed={"n": "OSError: x"}), ["a: the driver of n has died: OSError: x"], []),
+        (status(state="crashed", crashed={"n": "OSError: x"}), ["a: n has crashed: OSError: x"], []),
         (status() | {"failed_to_restart": {"b": "no slet"}}, [], ["b: not started again: no slet"]),
     ],
 )

@@ -2,13 +2,16 @@
 
 import pytest
 
-from exop import Platform, connect
-from exop.errors import AddressUnusable, PeerRefused, PeerUnreachable, UnknownName
+from exop import Application, Platform, connect
+from exop.errors import AddressUnusable, PeerRefused, PeerUnreachable, RequestInvalid, UnknownName
 from exop.remoting import ControlServer
+from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.api.service import ManagementService
 from exop.remoting.authority import create_authority, issue
 from exop.remoting.identity import Identity
+from tests.change.tools import endless
 from tests.cli.shell import answer_of, facts
+from tests.wiring.test_applications import passes
 
 
 def test_an_address_with_a_scheme_is_reached_by_the_transport_of_that_name(tmp_path):
@@ -71,3 +74,18 @@ def test_an_address_with_tls_needs_a_certificate(on_another_host):
     """The error names the option and the command that makes certificates."""
     with pytest.raises(AddressUnusable, match="--identity"):
         connect(on_another_host[0]).applications()
+
+
+def test_to_wait_for_an_application_fills_no_place_of_the_platform(tmp_path):
+    """What is asked does not wait: a client asks again, and can give no time-out."""
+    app = Application("app")
+    app.add("k", passes, item=app.add("n", endless))
+    with Platform(control=False) as platform:
+        platform.apply(app.build())
+        table = ManagementService(platform).table()
+        with ControlServer(table, tmp_path / "control.sock") as server, RemotePlatform(server.address) as remote:
+            assert remote.wait("app", 0) is False
+            with pytest.raises(RequestInvalid, match="timeout"):
+                remote.ask("wait", application="app", timeout=None)
+            platform.end("app")
+            assert remote.wait("app", 60)
