@@ -204,7 +204,7 @@ class Operator:
                 second = float(nodes["traffic"]["own"].get("second", -1.0))
                 if second >= 0:
                     self._keep_pace(platform, second, float(nodes["answers"]["own"].get("slowest", 0.0)))
-        except ExopError:  # it opens still, has just ended, or is being changed: there is another look
+        except (ExopError, KeyError):  # it opens still, has just ended, or is being changed: there is another look
             return -1.0
         return second
 

@@ -85,16 +85,15 @@ class Pace:
 
     def text(self) -> str:
         """Return the speed reached, and why it is lower than was asked; what was asked is no speed of this run."""
-        if not self._loads:
-            return "no traffic has flowed"
-        lines = [f"the traffic flowed at {self.reached():.1f} times real time"]
+        flowed = f"the traffic flowed at {self.reached():.1f} times real time"
+        lines = [flowed if self._loads else "no traffic has flowed"]
         if self._share < 1:
             lines.append(f"slower than asked: other processes left {self._share:.0%} of a core to one that never waits")
         lines += [
             f"slowed down to {speed:.1f} at second {second:.0f}: an answer had taken {slowest:.1f} s"
             for second, speed, slowest in self.slowed
         ]
-        lines.append(f"load of the machine: {self.load:.1f} on {os.cpu_count()} cores")
+        lines += [f"load of the machine: {self.load:.1f} on {os.cpu_count()} cores"] if self._loads else []
         return "\n".join(lines)
 
     def _bounded(self, speed: float) -> float:
