@@ -358,7 +358,7 @@ class ConnectionLost(PeerUnreachable):
     """The connection ended before the answer arrived: `address`, `operation`, `problem`, `cure`."""
 
     template = "the connection to {address} ended during {operation!r} ({problem}); {cure}"
-    defaults: ClassVar[Mapping[str, Any]] = {"cure": "it is unknown whether it was carried out: `exop ps` shows it"}
+    defaults: ClassVar[Mapping[str, Any]] = {"cure": "whether it was carried out is unknown: see `exop history`"}
 
 
 class CallTimeout(PeerUnreachable):

@@ -194,8 +194,8 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "ConnectionLost": (
         {"address": "/run/a", "operation": "apply", "problem": "reset"},
         (
-            "the connection to /run/a ended during 'apply' (reset); it is unknown whether it was carried out: "
-            "`exop ps` shows it"
+            "the connection to /run/a ended during 'apply' (reset); whether it was carried out is unknown: "
+            "see `exop history`"
         ),
     ),
     "CallTimeout": (

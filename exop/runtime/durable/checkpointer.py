@@ -322,7 +322,7 @@ class Checkpointer:
     def _check_drivers(self, drivers: Iterable[Driver]) -> None:
         """Refuse a checkpoint if the in-flight items of a driver, which is parked, are not known."""
         for name, crash in self._deployment.crashed():
-            raise self._refused(f"{name} has crashed: {told(crash)}", "restart it from the last one")
+            raise self._refused(f"{name} has crashed: {told(crash)}", "restart the platform: it has the last one")
         for driver in drivers:
             if driver.held_by is not None and not driver.filled and not isinstance(driver, SourceDriver):
                 raise self._refused(driver.held_by, "repair that first")

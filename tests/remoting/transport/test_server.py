@@ -240,7 +240,7 @@ def test_connection_lost(server: ControlServer, desk: Desk) -> None:
         waiting = pool.submit(client.call, "linger")
         assert desk.waiting.acquire(timeout=60)
         server.stop()
-        with pytest.raises(ConnectionLost, match="it is unknown whether it was carried out"):
+        with pytest.raises(ConnectionLost, match="whether it was carried out is unknown"):
             waiting.result(5)
 
 
