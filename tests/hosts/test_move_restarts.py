@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from exop import Application, Shadow
-from exop.errors import ExopError, StateError
+from exop import Application, Platform, Shadow
+from exop.errors import ExopError, NotNow, PlanError, StateError, UnknownName
 from exop.hosts.fragment_change import RestoredChange
 from exop.hosts.protocol.messages import Report, Restart
 from exop.model.meshes.mesh import Mesh
@@ -41,6 +41,39 @@ class Killed:
             return write(snapshot)
 
         checkpoints.write = written
+
+
+def dies_in(there: Hosts, name: str, mesh: Mesh) -> None:
+    """Let a platform die in a change, when it knows that this is committed, and return."""
+    killed = Killed(there, name, "Settled", after=True)
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(there.all["a"].apply, mesh, timeout=PATIENCE)
+        assert killed.death.dead.wait(PATIENCE)
+        there.wait_no_longer()
+        change.exception(PATIENCE)
+    there.all[name].close()
+    there.back(name)
+
+
+def returned(home: Platform, before: Mesh) -> None:
+    """Move all that a change has moved back to where it was, as soon as the hosts permit it."""
+
+    def back() -> bool:
+        try:
+            after = mesh = home.mesh("app")
+            now = {**mesh.nodes, **mesh.channels}
+            for name, place in {**before.nodes, **before.channels}.items():
+                if now[name].host != place.host:
+                    after = after.move(name, to=place.host or home.name)
+            if is_possible(mesh, after):
+                home.apply(after)
+        except (NotNow, UnknownName):  # a host has not returned yet
+            return False
+        except PlanError as refused:
+            assert "has finished" in str(refused)  # noqa: PT017
+        return True
+
+    eventually(back, "the way back")
 
 
 def run_again(there: Hosts, name: str, outcome: str | None) -> None:
@@ -154,24 +187,40 @@ def test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(
     eventually(lambda: three.all[ended].deployment("app").components["x"].status == "ended", "x has ended")
     eventually(lambda: len(SEEN.get("all", ())) == 10, "all of x")
     edited = home.mesh("app").move("x", to=to)
-    killed, store, reports = Killed(three, "c", "Settled", after=True), RestoredChange._store, list[Report]()
+    store, reports = RestoredChange._store, list[Report]()
 
     def stored(self: RestoredChange, restart: Restart) -> None:
         store(self, restart)
         reports.append(self._here.report("app", self._here.known["app"]))
 
     monkeypatch.setattr(RestoredChange, "_store", stored)
-    with ThreadPoolExecutor(1) as pool:
-        moved = pool.submit(home.apply, edited, timeout=PATIENCE)
-        assert killed.death.dead.wait(PATIENCE)
-        three.wait_no_longer()
-        moved.exception(PATIENCE)
-    three.all["c"].close()
-    three.back("c")
+    dies_in(three, "c", edited)
     GATES["y"].set()
     eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
     assert sorted(SEEN["all"]) == [*range(1, 11), *range(101, 111)]
     assert [one.ended for one in reports] == [False]
+
+
+def test_a_source_that_comes_back_after_a_restart_from_the_cut_of_its_move_has_an_end(three: Hosts):
+    """What the change took from the channel is not connected to it any more."""
+    home = three.all["a"]
+    home.remove("app")
+    for gate in GATES.values():
+        gate.clear()
+    app = Application("app")
+    app.durable(every=0.1)
+    both = app.channel("both", "queue", host="c")
+    for tag in GATES:
+        app.on("c").add(tag, opened, tag=tag, out=both)
+    app.on("c").add("keeps", keeps, item=both)
+    mesh = home.apply(app.build())
+    GATES["x"].set()
+    eventually(lambda: len(home.memento("app", "keeps").items) == 10, "all of x")
+    dies_in(three, "c", mesh.move("x", to="b"))
+    returned(home, mesh)
+    GATES["y"].set()
+    eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
+    assert home.memento("app", "keeps").items == [*range(1, 11), *range(101, 111)]
 
 
 @pytest.mark.parametrize("kind", ["latch", "log"])
@@ -191,14 +240,7 @@ def test_a_sink_that_is_added_where_another_was_gets_what_the_channel_keeps(thre
     GATES["x"].set()
     eventually(lambda: len(home.memento("app", "keeps").items) == 10, "all of x")
     edited = mesh.add(replace(mesh.node("keeps"), name="late")).move("keeps", to="c")
-    killed = Killed(three, "b", "Settled", after=True)
-    with ThreadPoolExecutor(1) as pool:
-        change = pool.submit(home.apply, edited, timeout=PATIENCE)
-        assert killed.death.dead.wait(PATIENCE)
-        three.wait_no_longer()
-        change.exception(PATIENCE)
-    three.all["b"].close()
-    three.back("b")
+    dies_in(three, "b", edited)
     GATES["y"].set()
     eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
     first, then = [*range(1, 11)], [*range(101, 111)]
@@ -276,6 +318,9 @@ class Ends(Hosts):
         if killed.death.dead.is_set():
             self.all[name].close()
             self.back(name)
+        if self.aside.random() < 0.4:
+            self.history.append("all comes back to where it was")
+            returned(self.all["a"], before)
         for gate in GATES.values():
             gate.set()
         home = self.all["a"]
