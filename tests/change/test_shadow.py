@@ -11,7 +11,6 @@ import pytest
 
 from exop import Application, InputPort, Memento, OutputPort, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import PlanError, ShadowFailed, UnknownName
-from exop.wiring.shadow.trial import Trial
 from tests.change.tools import (
     Position,
     Sum,
@@ -136,16 +135,6 @@ def test_a_wrong_value_is_refused(platform):
         assert first["kind"] == "different"
         assert int(first["new"]) == int(first["old"]) + 1
         assert f"item {first['item']}, out: old {first['old']}, new {first['new']}" in str(error)
-
-
-def test_the_report_counts_the_item_that_ends_the_trial(platform, monkeypatch):
-    """It is counted before it is compared."""
-    counts = list[int]()
-    done = Trial.done
-    monkeypatch.setattr(Trial, "done", lambda self, *call: (counts.append(self.items), done(self, *call))[1])
-    with stream(platform, summing):
-        refused(platform, wrong(5))
-    assert counts[0] == 1
 
 
 @slet

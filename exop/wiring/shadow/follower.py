@@ -224,12 +224,12 @@ class Follower(ThreadDriver):
         try:
             method = "control" if call.control else "push" if call.port.type.form == "item" else "push_batch"
             getattr(self._entries[call.port.name], method)(call.payload)
-            self.items += call.rows  # first: the report of a trial that ends with it counts it
             self.done(call, Fault.of(self._tap.error), self._tap.took)
         except Halted:
             raise
         except (Exception, Unwind) as error:  # noqa: BLE001 (any failure is the follower's and not the stream's)
             self.give_up(f"it could not take item {call.item}: {error_text(error)}")
+        self.items += call.rows
         if self._wakes and self.lag <= self.capacity // 2:
             self._release_leader()
 
