@@ -43,16 +43,15 @@ class Killed:
         checkpoints.write = written
 
 
-def dies_in(there: Hosts, name: str, mesh: Mesh) -> None:
-    """Let a platform die in a change, when it knows that this is committed, and return."""
-    killed = Killed(there, name, "Settled", after=True)
+def dies_in(there: Hosts, name: str, mesh: Mesh, record: str = "Settled", *, after: bool = True) -> None:
+    """Let a platform die in a change, before or after a record of its; by default when it knows the commit."""
+    killed = Killed(there, name, record, after=after)
     with ThreadPoolExecutor(1) as pool:
         change = pool.submit(there.all["a"].apply, mesh, timeout=PATIENCE)
         assert killed.death.dead.wait(PATIENCE)
         there.wait_no_longer()
         change.exception(PATIENCE)
     there.all[name].close()
-    there.back(name)
 
 
 def returned(home: Platform, before: Mesh) -> None:
@@ -121,14 +120,7 @@ def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 )
 def test_a_host_dies_in_a_move(three: Hosts, name: str, record: str, after: bool, outcome: str):
     """Source, target and home: before and after each record of the protocol."""
-    killed = Killed(three, name, record, after=after)
-    edited = three.all["a"].mesh("app").move("check", to="c")
-    with ThreadPoolExecutor(1) as pool:
-        moved = pool.submit(three.all["a"].apply, edited, timeout=PATIENCE)
-        assert killed.death.dead.wait(PATIENCE)
-        three.wait_no_longer()
-        moved.exception(PATIENCE)
-    three.all[name].close()
+    dies_in(three, name, three.all["a"].mesh("app").move("check", to="c"), record, after=after)
     run_again(three, name, outcome)
 
 
@@ -195,6 +187,7 @@ def test_the_end_of_merged_streams_comes_after_a_restart_from_the_cut_of_a_move(
 
     monkeypatch.setattr(RestoredChange, "_store", stored)
     dies_in(three, "c", edited)
+    three.back("c")
     GATES["y"].set()
     eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
     assert sorted(SEEN["all"]) == [*range(1, 11), *range(101, 111)]
@@ -217,6 +210,7 @@ def test_a_source_that_comes_back_after_a_restart_from_the_cut_of_its_move_has_a
     GATES["x"].set()
     eventually(lambda: len(home.memento("app", "keeps").items) == 10, "all of x")
     dies_in(three, "c", mesh.move("x", to="b"))
+    three.back("c")
     returned(home, mesh)
     GATES["y"].set()
     eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
@@ -241,6 +235,7 @@ def test_a_sink_that_is_added_where_another_was_gets_what_the_channel_keeps(thre
     eventually(lambda: len(home.memento("app", "keeps").items) == 10, "all of x")
     edited = mesh.add(replace(mesh.node("keeps"), name="late")).move("keeps", to="c")
     dies_in(three, "b", edited)
+    three.back("b")
     GATES["y"].set()
     eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
     first, then = [*range(1, 11)], [*range(101, 111)]
