@@ -7,11 +7,13 @@ may be shown in a terminal.
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice, takewhile
 from pathlib import Path
 from types import CodeType, FrameType
@@ -30,6 +32,9 @@ _AGAIN: Final = 0.2
 _CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
 #: Packages of the platform whose frames are left out of a running stack; slets are in others.
 _OURS: Final = tuple(f"exop.{one}." for one in ("hosts", "model", "registry", "remoting", "runtime", "wiring"))
+
+#: Held while stacks of other threads are walked.
+_WALKED: Final = threading.RLock()
 
 #: Exceptions of user code, including `sys.exit()`; caught where it runs outside of the handling of items.
 RAISED: Final = (Exception, SystemExit, GeneratorExit)
@@ -134,9 +139,26 @@ def frames_of(error: BaseException) -> traceback.StackSummary:
 
 def frames_within(thread: int | None, entry: CodeType) -> list[tuple[FrameType, int]]:
     """Return the frames of a thread inside of the call of *entry*, and their lines, innermost first."""
-    frame = sys._current_frames().get(thread or 0)
-    walked = traceback.walk_stack(frame) if frame is not None else ()
-    return list(takewhile(lambda one: one[0].f_code is not entry, walked))
+    with frames_of_threads() as innermost:
+        walked = traceback.walk_stack(innermost[thread]) if thread in innermost else ()
+        return list(takewhile(lambda one: one[0].f_code is not entry, walked))
+
+
+@contextmanager
+def frames_of_threads() -> Iterator[dict[int, FrameType]]:
+    """Yield the innermost frame of each thread by its number; the stacks may be walked within the block.
+
+    No garbage is collected meanwhile: before Python 3.12 `f_back` may start a collection, in which the other thread
+    leaves the very frame that is being read, and the process crashes.
+    """
+    with _WALKED:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield sys._current_frames()
+        finally:
+            if collects:
+                gc.enable()
 
 
 def stack_of(frames: Iterable[tuple[FrameType, int]]) -> str:

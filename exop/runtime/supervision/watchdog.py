@@ -30,7 +30,7 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.failure_state import Hang
-from exop.safe_repr import error_text, stack_of
+from exop.safe_repr import error_text, frames_of_threads, stack_of
 
 #: The interval at which every driver measures one item, and all applications are checked, in seconds.
 SAMPLING: Final = 0.05
@@ -239,13 +239,15 @@ class Probe(NamedTuple):
 
 def probe_stack(components: Iterable[Component], driver: Driver) -> Probe | None:
     """Return the slet that *driver* runs now; `None` if the driver waits for room, or for an item."""
-    found = _find(components, driver, innermost) if (innermost := _innermost(driver)) is not None else None
-    if found is None:
-        return None
-    frames = list(walk_stack(innermost))
-    depth = next((depth for depth, (frame, _) in enumerate(frames) if frame is found[1]), len(frames))
-    inside = frames[: depth + 1]
-    reader = next((_self(frame) for frame, _ in inside if frame.f_code is Reader._ask.__code__), None)
+    with frames_of_threads() as threads:
+        innermost = _innermost(driver, threads.values())
+        found = _find(components, driver, innermost) if innermost is not None else None
+        if found is None:
+            return None
+        frames = list(walk_stack(innermost))
+        depth = next((depth for depth, (frame, _) in enumerate(frames) if frame is found[1]), len(frames))
+        inside = frames[: depth + 1]
+        reader = next((_self(frame) for frame, _ in inside if frame.f_code is Reader._ask.__code__), None)
     waits = f"  it waits for the {reader.reads} {reader.channel!r} on {reader.peer}\n" if reader is not None else ""
     return Probe(*found, stack_of(inside) + waits)
 
@@ -300,9 +302,9 @@ def _find(
     return None if found is None else (next((one for one in meant if one.runner is driver), meant[0]), found)
 
 
-def _innermost(driver: Driver) -> FrameType | None:
+def _innermost(driver: Driver, threads: Iterable[FrameType]) -> FrameType | None:
     """Return the innermost frame of the thread that runs the driver: the driver's own thread, or one of the pool."""
-    for innermost in sys._current_frames().values():
+    for innermost in threads:
         for frame, _ in walk_stack(innermost):
             if frame.f_code in _RUNS and _self(frame) is driver:
                 return innermost
