@@ -36,7 +36,7 @@ test: $(READY)   ## style, import rules, then types beside the tests (8 minutes)
 
 # Three processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
 tests: $(READY)  ## the tests alone
-	$(BIN)/python -m pytest -m 'not edges' -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not edges' -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test-edges: $(READY) ## tests with servers, or more Java than one Spark session, or long streams through Spark; the measured ones, types of users, the site (7 minutes)
 	$(BIN)/python -m pytest -m edges
