@@ -14,6 +14,9 @@ CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py event_t
 RUNS      ?= 1000
 RECORDS   := .campaigns/$(shell git rev-parse --short HEAD 2>/dev/null)
 
+# The tests of a file in one process; one that crashes ends all, which would wait for its tests for ever.
+SPREAD    := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
 .PHONY: help demo demo-hosts demo-engines test tests test-edges test-all lint types bench docs pages clean
 
 help:            ## what there is to make
@@ -36,10 +39,10 @@ test: $(READY)   ## style, import rules, then types beside the tests (8 minutes)
 
 # Three processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
 tests: $(READY)  ## the tests alone
-	$(BIN)/python -m pytest -m 'not edges' -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(BIN)/python -m pytest -m 'not edges' -n 3 $(SPREAD)
 
-test-edges: $(READY) ## tests with servers, or more Java than one Spark session, or long streams through Spark; the measured ones, types of users, the site (7 minutes)
-	$(BIN)/python -m pytest -m edges
+test-edges: $(READY) ## tests with servers, or more Java than one Spark session, or most of Spark; the measured ones, types of users, the site (7 minutes)
+	$(BIN)/python -m pytest -m edges -n 2 $(SPREAD)
 
 test-all: test test-edges ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
 	EXOP_STRESS=300 $(BIN)/python -m pytest -k 'a_long_campaign or for_long' tests/change tests/hosts tests/mesh tests/wiring

@@ -337,6 +337,7 @@ def test_one_query_text_is_accepted_by_spark_and_here():
     assert [port.type.schema for port in here.inputs] == [port.type.schema for port in there.inputs]
 
 
+@pytest.mark.edges
 @pytest.mark.spark
 def test_one_query_text_has_the_same_results_on_spark_and_here():
     """Windows, their ends, and averages."""

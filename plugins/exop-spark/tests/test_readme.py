@@ -4,6 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
 from exop_spark.slets.slet import SparkSlet
 
 from exop.engine.columns import schema_of
@@ -20,6 +21,7 @@ def snippet(language: str) -> str:
     return found.group(1)
 
 
+@pytest.mark.edges
 def test_the_examples_print_what_they_say(spark, capsys):
     """They run as they stand, one after the other."""
     names: dict = {"__name__": "readme"}

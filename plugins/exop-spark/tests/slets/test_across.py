@@ -47,6 +47,7 @@ def test_a_round_trip_while_the_stream_runs(
     assert differences(seen, last, windows) == 0
 
 
+@pytest.mark.edges
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("kind", "window", "moved"), [("double", 60.0, 3), ("float", 86400.5, 0)])

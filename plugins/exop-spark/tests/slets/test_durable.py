@@ -18,7 +18,7 @@ from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders
 from exop.stock.slets import Aggregate
 from exop.testing import open as open_slet
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.edges, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = pa.schema([pa.field("time", pa.int32(), nullable=False), pa.field("value", pa.int32())])
 DOUBLE = "SELECT time, value * 2 AS value FROM rows"
@@ -202,7 +202,6 @@ def last_values(rows: list[Any]) -> list[Any]:
     return [found[key] for key in sorted(found, key=lambda key: [(one is None, one) for one in key])]
 
 
-@pytest.mark.edges
 @pytest.mark.parametrize(
     ("windows", "first", "further"),
     [

@@ -17,7 +17,7 @@ from exop.errors import ComponentFailed, MementoError
 from exop.runtime.lifecycle import State
 from exop.stock.slets import Aggregate
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.edges, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = pa.schema([pa.field("time", pa.int32(), nullable=False), pa.field("value", pa.int32())])
 WINDOWS = """
@@ -120,7 +120,6 @@ def summed(through: int) -> list[tuple[int, int]]:
     return sorted(found.items())
 
 
-@pytest.mark.edges
 def test_by_a_native_twin_and_back_while_the_stream_runs():
     """Every row once and in order: Spark, native, Spark again with another text, and with another setting."""
     WORLD.limit = 10**9
@@ -145,7 +144,6 @@ def test_by_a_native_twin_and_back_while_the_stream_runs():
     assert WORLD.seen == doubled(len(WORLD.seen) // 2)
 
 
-@pytest.mark.edges
 @pytest.mark.usefixtures("unhurried")
 def test_windows_go_on_in_a_query_with_another_setting_and_another_text(monkeypatch):
     """The successor has caught up beside the query, idle and under load, with a copy of its checkpoint; it is warm."""
@@ -211,7 +209,6 @@ def test_groups_without_event_time_are_not_lost():
     assert dict(WORLD.seen) == {0: 12, 1: 38}
 
 
-@pytest.mark.edges
 def test_windows_are_computed_again_from_the_log_where_the_state_does_not_cross():
     """To a query on Spark, from there to another engine, and to an aggregate with one value more; each window once."""
     columns = {"columns": "time int, value int"}

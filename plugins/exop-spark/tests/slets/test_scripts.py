@@ -62,6 +62,7 @@ def test_a_script_that_is_not_there_is_told(tmp_path: Path):
         means(tmp_path / "nothing.py")
 
 
+@pytest.mark.edges
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_a_script_runs_unchanged(path: Path, out):

@@ -152,6 +152,7 @@ def test_a_type_that_spark_does_not_have_is_refused_with_its_column(kind, instea
     assert pa.array([None], kind).cast(instead).type == instead
 
 
+@pytest.mark.edges
 @pytest.mark.parametrize(("kind", "unit"), [(pa.float64(), "us"), (pa.float32(), "hour")])
 def test_windows_over_floating_point_times_close_at_the_end(out, kind, unit):
     """The end of time is a number that the column can hold, also where it holds not every integer."""
@@ -221,6 +222,7 @@ def test_punctuations_need_no_rows(out):
     assert out.items.index(Punctuation(2)) > out.items.index(out.batches[0])
 
 
+@pytest.mark.edges
 def test_windows_of_a_query_with_a_condition_close_by_punctuations(out):
     """The optimizer must not let the condition drop what moves the watermark."""
     text = WINDOWS.replace("GROUP BY", "WHERE value >= 0 AND time < 100 GROUP BY")
@@ -281,6 +283,7 @@ def test_a_punctuation_closes_windows_without_a_later_row(out):
     assert opened.metrics()["watermark"] > 20
 
 
+@pytest.mark.edges
 def test_windows_may_stay_open_at_the_end(out):
     """With close_windows_at_end=False the end closes only what the last punctuation did."""
     with windowed(close_windows_at_end=False, boundary=10.0)(out=out) as opened:
@@ -291,6 +294,7 @@ def test_windows_may_stay_open_at_the_end(out):
     assert out.punctuations[-1] == 12
 
 
+@pytest.mark.edges
 def test_punctuations_can_be_mapped_to_the_output_s_own_time(out):
     """The stream's unit may change on the way: from seconds to tens of seconds here."""
     inputs = {"rows": Input(ROWS, EventTime("time"))}
@@ -318,6 +322,7 @@ def test_two_inputs_are_joined_and_end_together(out):
     assert out.punctuations == [1]
 
 
+@pytest.mark.edges
 def test_an_input_that_has_ended_holds_nobody_back(out):
     """The rows of an ended input have left and it sends nothing more: time is that of the other input."""
     text = "SELECT time, value FROM early UNION ALL SELECT time, value FROM late"
@@ -334,6 +339,7 @@ def test_an_input_that_has_ended_holds_nobody_back(out):
     assert sorted(out.table()) == [(1, 1), (8, 2)]
 
 
+@pytest.mark.edges
 def test_late_rows_are_counted(out):
     """Spark drops rows that are older than the watermark; the figures say how many."""
     with windowed(boundary=10.0)(out=out) as opened:
@@ -346,6 +352,7 @@ def test_late_rows_are_counted(out):
     assert out.table() == [(10, 1), (30, 1)]
 
 
+@pytest.mark.edges
 def test_rows_at_the_watermark_are_not_late(out):
     """Neither the rows that follow a punctuation at once, nor others at the time of the last row."""
     text = "SELECT l.time AS time, l.value AS value FROM l JOIN r ON l.value = r.value AND l.event = r.event"
@@ -483,6 +490,7 @@ def test_a_value_that_does_not_fit_the_declared_column_ends_the_query(out):
     assert "not in range" in str(out.error)
 
 
+@pytest.mark.edges
 def test_a_warm_up_that_fails_says_what_to_do(out):
     """Made-up rows do not suit every query."""
     with pytest.raises(QueryFailed) as caught:
@@ -490,6 +498,7 @@ def test_a_warm_up_that_fails_says_what_to_do(out):
     assert "give its inputs a sample=, or set warm_up=0" in caught.value.__notes__[0]
 
 
+@pytest.mark.edges
 def test_slets_open_at_the_same_time_with_tables_of_the_same_name(noted):
     """Each has its own tables and settings on the common Spark; another master is refused meanwhile."""
     factors = [1, 2, 3]
@@ -524,6 +533,7 @@ def test_it_runs_in_an_application_next_to_other_slets():
     assert SEEN == [1, 4, 9, 16, 25]
 
 
+@pytest.mark.edges
 def test_a_query_reads_two_inputs_that_its_settings_name():
     """The tables of the query are the ports of the node."""
     app = Application("pairs")

@@ -64,6 +64,7 @@ def test_a_folder_elsewhere_is_copied_there_and_back(view, tmp_path):
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.edges
 @pytest.mark.spark
 def test_a_query_keeps_its_state_elsewhere_and_hands_it_over(view, tmp_path, noted):
     """Its checkpoint is at the URI of the setting; another one goes on with an archive of it, at a URI of its own."""
