@@ -118,11 +118,9 @@ def examine(directory: Path) -> dict[str, Any]:
             damage.append(str(problem))
         found["applications"], meshes = _applications(directory, found, damage)
         engines = directory / "engines"
-        found["engines"] = [
-            dict(zip(("application", "node", "place"), place.relative_to(engines).parts, strict=True))
-            | {"bytes": _size(place)}
-            for place in sorted(engines.glob("*/*/*"))
-        ]
+        head = ("application", "node", "place", "bytes")
+        rows = ((*place.relative_to(engines).parts, _size(place)) for place in sorted(engines.glob("*/*/*")))
+        found["engines"] = [dict(zip(head, row, strict=True)) for row in rows]
         folders = {path.parent for path in directory.rglob("*.log") if segment_names([path.name])}
         found["logs"] = [_log(folder, damage) for folder in sorted(folders)]
         bundles, broken = stored_bundles(directory / "bundles")
@@ -136,11 +134,7 @@ def examine(directory: Path) -> dict[str, Any]:
 
 
 def _unused(directory: Path) -> AbstractContextManager[Any]:
-    """Lock the directory against platforms while the block runs.
-
-    Raises:
-        StateError: as `examine`.
-    """
+    """Lock the directory against platforms while the block runs; raises as `examine`."""
     if not directory.is_dir():
         raise StateError(f"there is no state directory {directory}; name the directory that was given by --state DIR")
     if not any((directory / name).exists() for name in _MARKS):
