@@ -285,8 +285,7 @@ class Follower(ThreadDriver):
 class Standby(Follower):
     """A predecessor that runs on as the follower of its successor.
 
-    Args:
-        over: Called in a thread of its own when the standby's time is up, or it has stopped following.
+    *over* is called in a thread of its own when the standby's time is up, or it has stopped following.
     """
 
     #: Whether another host has the leader, and reports this one.
