@@ -310,10 +310,8 @@ def _steps(old: Node, new: Node) -> list[Step]:
         if ports or reopens:  # an engine that has failed begins again
             return [Step("replace", new.name, f"by itself{ports}", old, new, hand_over(old, new))]
         if (spec := new.slet).iterated and not spec.is_class and not spec.inputs and spec.state is None:
-            raise PlanError(
-                f"{new.name}: {spec.name} keeps no position in a memento, so it would begin anew with its new "
-                f"settings; give it a memento, or replace it"
-            )
+            why = "keeps no position in a memento, so it would begin anew with its new settings"
+            raise PlanError(f"{new.name}: {spec.name} {why}; give it a memento, or replace it")
         steps.append(Step("configure", new.name, ", ".join(map(str, setting_changes(old, new))), old, new))
     if old.pending != new.pending:
         if reopens and new.pending:

@@ -275,10 +275,8 @@ class Follower(ThreadDriver):
             # The stream stands still meanwhile: within a second.
             return leader.user.run(leader, "copying an item", partial(independent, value), 1.0)
         except RAISED as error:  # the stream goes on without the copy
-            self.give_up(
-                f"an item cannot be copied ({error_text(error)}); "
-                f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
-            )
+            cure = "if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
+            self.give_up(f"an item cannot be copied ({error_text(error)}); {cure}")
             return value
 
 
