@@ -267,10 +267,8 @@ class Application:
         if isinstance(given, ChannelRef):
             raise MeshError(f"{place}: the channel {given.name!r} belongs to the application {given.application!r}")
         if isinstance(given, Sequence) and not isinstance(given, str):
-            raise MeshError(
-                f"{place}: a port connects to one channel; let the others push into one, "
-                f"c = app.channel('c'), and give each of them out=c"
-            )
+            cure = "let the others push into one, c = app.channel('c'), and give each of them out=c"
+            raise MeshError(f"{place}: a port connects to one channel; {cure}")
         if isinstance(given, str) and given in self._mesh.channels:
             return given
         raise MeshError(f"{place} is a port: give it a channel (what app.add or app.channel returned), not {given!r}")

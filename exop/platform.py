@@ -141,10 +141,9 @@ class Platform(Management[Plan]):
             self._hosts.exchange.open()  # when the peers are known: its fragments are connected to them
             if self._control:  # before the applications start: clients can see the progress
                 # Imported lazily: only platforms with a control connection need the server.
-                from exop.remoting import ControlServer, control_address
+                from exop.remoting import ControlServer
 
-                address = control_address(self.state) if self.state is not None else None
-                self._server = ControlServer(self._operations, address, name=self.name)
+                self._server = ControlServer(self._operations, self.state, name=self.name)
                 self._server.start()
             for one in stored:
                 self._restart_or_note(one)
@@ -239,11 +238,7 @@ class Platform(Management[Plan]):
 
     @property
     def remoting(self) -> RemotingService:
-        """The links to other platforms.
-
-        Raises:
-            PlanError: the platform is not running.
-        """
+        """The links to other platforms; raises `PlanError` if the platform is not running."""
         # Imported lazily: only platforms with peers need rpyc and msgspec.
         from exop.remoting.identity import Identity
         from exop.remoting.peers.service import RemotingService
@@ -408,9 +403,8 @@ class Platform(Management[Plan]):
             return Mesh.from_toml(topology, self.slets())
         except ExopError as problem:
             rows = self._bundles.list() if self._bundles is not None else []
-            found = {
-                row["bundle"]: row.get("problem") or "it is not started" for row in rows if row["state"] != "started"
-            }
+            down = [row for row in rows if row["state"] != "started"]
+            found = {row["bundle"]: row.get("problem") or "it is not started" for row in down}
             found |= {name: str(error) for name, error in self.plugins.broken.items()}
             if isinstance(problem, UnknownName) and (name := str(problem.facts["name"])).count("@"):
                 found.setdefault(name.rpartition(":")[0], Absent(name, "").refusal)

@@ -12,10 +12,8 @@ from exop.pictures.notebook import Figures
 def whole(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return the status of an application with its own nodes on all hosts that answer, without relays."""
     parts = [one for one in status.get("hosts", {}).values() if "nodes" in one] or [status]
-    found = {
-        section: {name: one for part in parts for name, one in part[section].items()}
-        for section in ("nodes", "channels", "inserted")
-    }
+    sections = ("nodes", "channels", "inserted")
+    found = {section: {name: one for part in parts for name, one in part[section].items()} for section in sections}
     own = {name: one for name, one in found["nodes"].items() if one["slet"] != RELAY.identity}
     return {**status, **found, "nodes": own}
 
@@ -46,12 +44,10 @@ def totals_of(status: Mapping[str, Any]) -> dict[str, int]:
 
 
 def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Report on a run from the last status of its application.
+    """Report on a run from the last status of its application, the result of `Platform.status(application)`.
 
-    Args:
-        status: The result of `Platform.status(application)`.
-        outcome: `finished`, `drained` (ended on request), `stopped`, `failed` or `removed`.
-        error: The error that ended a failed run.
+    The *outcome* is `finished`, `drained` (ended on request), `stopped`, `failed` or `removed`; *error* has ended a
+    failed run.
     """
     totals, seconds = totals_of(status), status["running_s"]
     report = {

@@ -216,13 +216,8 @@ def schema_status(mesh: Mesh, channel: Channel) -> dict[str, Any]:
     pushed = [channel.carries(node.slet.ports[port].type) for node, port in mesh.producers(channel.name)]
     schemas = {one.fingerprint: one for one in pushed}
     fields = [{name: str(one.type) for name, one in schema.items.fields.items()} for schema in schemas.values()]
-    return {
-        "schema": {
-            "type": " | ".join(dict.fromkeys(map(str, schemas.values()))),
-            "fields": fields[0] if len(fields) == 1 else {},
-            "fingerprint": ",".join(schemas),
-        }
-    }
+    kind = " | ".join(dict.fromkeys(map(str, schemas.values())))
+    return {"schema": {"type": kind, "fields": fields[0] if len(fields) == 1 else {}, "fingerprint": ",".join(schemas)}}
 
 
 def plain(value: Any) -> Any:

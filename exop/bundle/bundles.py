@@ -37,9 +37,6 @@ class Bundles:
 
     Every method returns plain data, in the form of the rows of `list`. `RemotePlatform.bundles` has the same methods.
 
-    Args:
-        context: The services of the platform.
-
     Attributes:
         broken: The bundles in the state directory that can no longer be read, with the reason.
 
@@ -197,11 +194,9 @@ class Bundles:
         left = dict[str, str]()
         for one in reversed(self._known.in_order_of_use()):
             others = [renewed[wire].manifest for wire in one.wires if wire in renewed]
-            refusing = [
-                str(needed)
-                for needed in one.manifest.bundles
-                if any(needed.name == other.name and best(needed, [other]) is None for other in others)
-            ]
+            known = {other.name: other for other in others}
+            needs = [needed for needed in one.manifest.bundles if needed.name in known]
+            refusing = [str(needed) for needed in needs if best(needed, known.values()) is None]
             if refusing:
                 left[one.key] = ", ".join(refusing)
             elif others:

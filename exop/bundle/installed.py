@@ -55,26 +55,20 @@ class BundleContext:
 
     def users_of(self, bundle: str, code: Code | None) -> list[str]:
         """The components and channels that run code of a bundle, on any host, and the stored ones that would."""
-        found = {
-            f"{one.properties[APPLICATION]}.{one.properties[NODE]}"
-            for one in self.registry.find(component_manager.SLET, where({ORIGIN: bundle}))
-        }
+        slets = self.registry.find(component_manager.SLET, where({ORIGIN: bundle}))
+        found = {f"{one.properties[APPLICATION]}.{one.properties[NODE]}" for one in slets}
         for mesh, home in self.hosts.running():  # whose home restores all of it
             if home == self.name:
                 found |= {f"{mesh.name}.{node.name}" for node in mesh.nodes.values() if node.slet.plugin == bundle}
         if code is not None:
-            found |= {
-                f"the channel {one.properties[NAME]} of {one.properties[APPLICATION]}"
-                for one in self.registry.find(component_manager.CHANNEL)
-                if type(one.service) in code.channels
-            }
+            channels = self.registry.find(component_manager.CHANNEL)
+            used = [one.properties for one in channels if type(one.service) in code.channels]
+            found |= {f"the channel {one[NAME]} of {one[APPLICATION]}" for one in used}
         if self.applications.store is not None:
             running = self.applications.names()
-            found |= {
-                f"the application {one.name}, which is to be started again"
-                for one in self.applications.store.applications()
-                if one.active and one.name not in running and f'"{bundle}:' in one.topology
-            }
+            down = [one for one in self.applications.store.applications() if one.active and one.name not in running]
+            using = [one.name for one in down if f'"{bundle}:' in one.topology]
+            found |= {f"the application {name}, which is to be started again" for name in using}
         return sorted(found)
 
 

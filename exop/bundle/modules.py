@@ -41,7 +41,6 @@ class Namespace:
     """The package of one version of a bundle, while it is loaded.
 
     Attributes:
-        name: The name of the package.
         files: The modules of the folder as they were when it was read; later changes of the folder have no effect.
         digest: Tells the content of the folder from any other.
         aliases: The packages by the names in absolute imports: its own, and those of the bundles that it requires.

@@ -77,8 +77,7 @@ def make_app(arguments: Sequence[str] = ()) -> App:
 def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, Any]]) -> dict[str, Callable[..., Any]]:
     """Add the commands of plugins, and return them by name; `plugins.broken` records those that cannot be added.
 
-    Args:
-        offers: The plugins, each with its answer to `register_commands`.
+    *offers* are the plugins, each with its answer to `register_commands`.
     """
     added: dict[str, Callable[..., Any]] = {}
     for plugin, offered in offers:

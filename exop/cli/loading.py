@@ -222,11 +222,7 @@ def _loaded(bundle: str, started: Mapping[str, Mapping[str, Any]], plugins: Plug
 
 
 def text_of(path: Path) -> str:
-    """Read a topology or parameter file.
-
-    Raises:
-        BuilderError: the file cannot be read, or is too large.
-    """
+    """Read a topology or parameter file; raise `BuilderError` if it cannot be read, or is too large."""
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST + 1)
@@ -291,8 +287,7 @@ def refuse_parameters(target: Target, parameters: Sequence[str], files: Sequence
 def gather(parameters: Sequence[str], files: Sequence[Path], known: Sequence[str]) -> dict[str, Given]:
     """Collect the parameters from the environment, *files*, and the command line.
 
-    Args:
-        known: The names of the builder's parameters, to recognize variables in capital letters.
+    *known* are the names of the builder's parameters, to recognize variables in capital letters.
 
     Raises:
         BuilderError: a file cannot be read, or a word is not NAME=VALUE.

@@ -155,18 +155,15 @@ class Watch:
             return False
         self.outcome = "stopped"
         left = "are kept, and the next run continues with them" if self.keeps else "are lost"
-        say(
-            f"{self.application}: stopped after {self.drain_timeout:g} s: the items that wait for "
-            f"{', '.join(held)} {left}"
-        )
+        items = f"the items that wait for {', '.join(held)} {left}"
+        say(f"{self.application}: stopped after {self.drain_timeout:g} s: {items}")
         return True
 
 
 def report_failures(deployment: Deployment, reported: list[BaseException], cure: str) -> None:
     """Report the failures that are not *reported* yet, with item and traceback; they are from now on.
 
-    Args:
-        cure: What the stream waits for, if it does; `{}` in it is the node.
+    *cure* is what the stream waits for, if it does; `{}` in it is the node.
     """
     for component in deployment.failures():
         error, kept = component.error, component.trouble.kept

@@ -176,11 +176,9 @@ def import_folder(folder: Path) -> ModuleType:
         sys.path.insert(0, str(root))
     module = importlib.import_module(".".join(parts))
     if (home := getattr(module, "__file__", None)) is None or Path(home).resolve().parent != folder:
-        problem = (
-            f"Python knows another module {'.'.join(parts)!r} ({home or 'built in'}); rename the folder {folder}, or "
-            f"uninstall the other one"
-        )
-        raise PluginError(plugin=folder.name, problem=problem)
+        problem = f"Python knows another module {'.'.join(parts)!r} ({home or 'built in'})"
+        cure = f"rename the folder {folder}, or uninstall the other one"
+        raise PluginError(plugin=folder.name, problem=f"{problem}; {cure}")
     return module
 
 

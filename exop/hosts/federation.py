@@ -51,12 +51,7 @@ ADOPTING: Final = 10.0
 
 
 class Federation:
-    """Deploys, changes, awaits and removes applications on one host or several.
-
-    Attributes:
-        homes: The applications that span hosts, and of which this platform is the home.
-        here: The fragments on this platform.
-    """
+    """Deploys, changes, awaits and removes applications on one host or several; `homes` are those of `Home`."""
 
     def __init__(self, here: Fragments, code: Code) -> None:
         self.name, self.here = here.name, here
@@ -261,11 +256,7 @@ class Federation:
             self.exchange.resolve(application, plan, commit=commit)
 
     def fragment(self, application: str) -> Survivor:
-        """Return what this platform knows of an application of which it runs a fragment.
-
-        Raises:
-            UnknownName: it runs none of this name.
-        """
+        """Return what this platform knows of an application, or raise `UnknownName` if it runs no fragment of that."""
         if (known := self.here.known.get(application)) is None:
             place = f"the platform {self.name!r}"
             raise UnknownName(place=place, kind="fragment", name=application, known=self.here.known)

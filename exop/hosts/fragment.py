@@ -156,7 +156,6 @@ class Survivor:
 
     Attributes:
         whole: The whole mesh after the last plan as a topology file, with its revision.
-        epoch: The epoch of the application.
         connectors: The epochs of the connectors of the fragment, by key.
         overruled: Whether the fragment does not fit, as in `Known`.
         updates: How far its conditional updates have come, as in `Report`.
@@ -176,7 +175,6 @@ class Fragments:
 
     Attributes:
         restart: Starts an application again, as the state directory has it.
-        links: Returns the links to peers, by name.
         read: Reads a stored mesh; raises an `ExopError` that names the bundles and plugins whose code it lacks.
         unstored: Stores what a committed plan has made of a fragment, by application, where its code was lacking.
         twins: The followers here of leaders on other hosts, by application and node.

@@ -206,17 +206,11 @@ class FragmentChange(Participant):
             raise finished(name)
 
     def _finish(self, turn: ExitStack, *, made: bool) -> None:
-        handing = self._handing
         if self._ahead is not None:
             self._ahead.close()
-        if handing is not None:
-            handing.go_on()
-        if not made:
-            self._undo(turn)
-            return
-        self._settle(turn)
-        if handing is not None:
-            handing.release()
+        if self._handing is not None:
+            self._handing.go_on()
+        (self._settle if made else self._undo)(turn)
 
     def _undo(self, turn: ExitStack) -> None:
         """Release what was opened for the change, which is aborted."""
@@ -252,6 +246,8 @@ class FragmentChange(Participant):
             self._surely(partial(running.remove, name))  # before the home makes the next change, which may begin one
         if is_empty:
             self._surely(partial(self._settled, name, known, True, paused))
+        if self._handing is not None:
+            self._handing.release()
 
     def _write(self, deployment: Deployment | None) -> None:
         """Store the fragment, the entry of its change and its checkpoint, and keep what the change keeps."""

@@ -87,12 +87,8 @@ def _checked_lines(facts: dict[str, Any]) -> Iterator[str]:
         for name, one in facts["nodes"].items()
     ]
     yield columns(("node", "role", "slet", "out", "in", *["host"] * hosts), rows, "  ")
-    kept = [
-        [name, one["kind"], *[one.get("host", "home")] * hosts]
-        for name, one in facts["channels"].items()
-        if one["kind"] != "direct" or "host" in one
-    ]
-    if kept:
+    shown = [(name, one) for name, one in facts["channels"].items() if one["kind"] != "direct" or "host" in one]
+    if kept := [[name, one["kind"], *[one.get("host", "home")] * hosts] for name, one in shown]:
         yield columns(("channel", "kind", *["host"] * hosts), kept, "  ")
     if facts["inserted"]:
         yield "queues that the wiring inserts:"

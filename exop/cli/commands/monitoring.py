@@ -180,11 +180,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the metrics of applications in the text format of Prometheus, version 0.0.4.
-
-    Args:
-        metrics: The result of `Platform.metrics(quantiles=True)`.
-    """
+    """Return the result of `Platform.metrics(quantiles=True)` in the text format of Prometheus, version 0.0.4."""
     families: dict[str, list[str]] = {}
     for name, figures in metrics.items():
         for family, kind, words, labels, value in _samples(name, figures):

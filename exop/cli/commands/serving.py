@@ -134,11 +134,7 @@ class Keeper:
     _log: Any = field(default_factory=lambda: logger("exop.serve"))
 
     def start(self, folders: Iterable[Path]) -> None:
-        """Start the platform, and the applications in its state directory.
-
-        Raises:
-            StateError, AddressInUse: the platform cannot start here.
-        """
+        """Start the platform, and the applications in its state directory; raises `StateError` or `AddressInUse`."""
         if not self.stopping.carry_out(self.platform.start, self.look):
             return
         for folder in list(folders):

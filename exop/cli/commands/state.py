@@ -118,11 +118,9 @@ def examine(directory: Path) -> dict[str, Any]:
             damage.append(str(problem))
         found["applications"], meshes = _applications(directory, found, damage)
         engines = directory / "engines"
-        found["engines"] = [
-            dict(zip(("application", "node", "place"), place.relative_to(engines).parts, strict=True))
-            | {"bytes": _size(place)}
-            for place in sorted(engines.glob("*/*/*"))
-        ]
+        head = ("application", "node", "place", "bytes")
+        rows = ((*place.relative_to(engines).parts, _size(place)) for place in sorted(engines.glob("*/*/*")))
+        found["engines"] = [dict(zip(head, row, strict=True)) for row in rows]
         folders = {path.parent for path in directory.rglob("*.log") if segment_names([path.name])}
         found["logs"] = [_log(folder, damage) for folder in sorted(folders)]
         bundles, broken = stored_bundles(directory / "bundles")
@@ -136,18 +134,12 @@ def examine(directory: Path) -> dict[str, Any]:
 
 
 def _unused(directory: Path) -> AbstractContextManager[Any]:
-    """Lock the directory against platforms while the block runs.
-
-    Raises:
-        StateError: as `examine`.
-    """
+    """Lock the directory against platforms while the block runs; raises as `examine`."""
     if not directory.is_dir():
         raise StateError(f"there is no state directory {directory}; name the directory that was given by --state DIR")
     if not any((directory / name).exists() for name in _MARKS):
-        raise StateError(
-            f"{directory} is not a state directory: it holds none of {', '.join(_MARKS)}; name the one that was given "
-            f"by --state DIR"
-        )
+        cure = "name the one that was given by --state DIR"
+        raise StateError(f"{directory} is not a state directory: it holds none of {', '.join(_MARKS)}; {cure}")
     for path in (directory / name for name in _MARKS):
         if path.exists() and not path.is_file():
             raise StateError(f"{path} is no file; nothing was changed; move it away, or restore the whole directory")
@@ -155,10 +147,8 @@ def _unused(directory: Path) -> AbstractContextManager[Any]:
         return nullcontext()
     if (lock := DISK.lock(path)) is None:
         holder = path.read_text().strip() or "unknown"
-        raise StateError(
-            f"the state directory {directory} is in use by the platform with process id {holder}; ask the platform "
-            f"(`exop ps`), or stop it first"
-        )
+        cure = "ask the platform (`exop ps`), or stop it first"
+        raise StateError(f"the state directory {directory} is in use by the platform with process id {holder}; {cure}")
     return closing(lock)
 
 

@@ -132,10 +132,8 @@ class Moves:
         for name, channel in self.before.mesh.channels.items():
             if channel.kind != WINDOW or name not in self.after.mesh.channels:
                 continue
-            old, new = (
-                {f"{node.name}.{port}": at.of(node) for node, port in at.mesh.consumers(name)}
-                for at in (self.before, self.after)
-            )
+            sides = (self.before, self.after)
+            old, new = ({f"{node.name}.{port}": at.of(node) for node, port in at.mesh.consumers(name)} for at in sides)
             there, now = self.before.channels[name], self.after.channels[name]
             for end in old.keys() & new.keys():
                 if (old[end] if old[end] != there else None) != (new[end] if new[end] != now else None):
@@ -238,11 +236,7 @@ class Moves:
 
 
 def check_trying(plan: Plan, moves: Moves, home: str) -> None:
-    """Refuse trials and standbys that are not possible over hosts.
-
-    Raises:
-        PlanError: a node that moves cannot have a trial or standby, or code would have to travel.
-    """
+    """Refuse trials and standbys over hosts: of a node that moves and cannot have one, or if code had to travel."""
     if plan.shadow is None and plan.keep is None:
         return
     for one in moves.hosts.values():

@@ -40,9 +40,7 @@ from exop.runtime.supervision.failure_state import FailedItem
 class RemotePlan:
     """A plan that its platform keeps: print it, or `apply()` it. Nothing has happened yet.
 
-    Attributes:
-        planned: The plan as data.
-        mesh: The mesh that it leads to, if it was made from one.
+    `mesh` is the one that it leads to, if it was made from one.
     """
 
     planned: wire.Planned

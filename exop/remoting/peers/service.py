@@ -59,12 +59,8 @@ class RemotingService:
     Args:
         operations: Returns the operations that peers may call.
         registry: The registry of the platform; it shows the peers and connectors that can be reached.
-        access: Decides what peers may do.
         listen: The address at which the platform listens; `None` if it only dials.
         announced: Whether the platform announces its address on the local network.
-
-    Attributes:
-        peers: The links by the names of the peers.
     """
 
     name: str

@@ -39,7 +39,6 @@ class ControlClient:
     Args:
         address: See `exop.remoting.transport.endpoints` for URIs.
         timeout: The seconds that a call may take, unless it gives another time.
-        limits: The limits on sizes and times.
         identity: The identity of the caller, for addresses with TLS.
         name: The name of the calling platform; empty for a command or program.
         platform: The name that the platform at the address must have; empty for any name.
@@ -119,12 +118,10 @@ class ControlClient:
             reason = f"its reply to {operation!r} is of another type ({problem})"
             raise PeerRefused(address=self._address, problem=reason) from None
 
-    def items(
-        self, operation: str, request: PageRequest, item: type[T], *, timeout: float | None = None
-    ) -> Iterator[T]:
+    def items(self, operation: str, request: PageRequest, item: type[T]) -> Iterator[T]:
         """Call an operation that answers in pages until the last page, and yield the items of all pages."""
         while True:
-            found = self.call(operation, request, cast(Any, Page)[item], timeout=timeout)
+            found = self.call(operation, request, cast(Any, Page)[item])
             yield from found.items
             if found.after is None:
                 return

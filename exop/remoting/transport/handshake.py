@@ -53,8 +53,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     Attributes:
         name: The name of the dialling platform; empty for a command or program.
         platform: The name that the platform at the address must have; empty for any name.
-        kind: The kind of the connection.
-        ticket: The ticket of a data connection.
         run: As `Peer.run`; empty for a command or program, and of earlier releases.
     """
 

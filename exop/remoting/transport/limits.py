@@ -97,11 +97,7 @@ class Activity(NamedTuple):
 
 
 class Connection:
-    """One connection as the server sees it; the connection's own thread notes its activity.
-
-    Attributes:
-        peer: The peer, once it is identified.
-    """
+    """One connection as the server sees it; its own thread notes its activity, and its peer once it is identified."""
 
     def __init__(self, sock: socket.socket, peer: Peer) -> None:
         # A second descriptor of the connection: ending it from outside can then never hit another socket that got the

@@ -110,10 +110,8 @@ def operations(
 ) -> dict[str, Operation]:
     """Collect the operations of functions, or of objects whose methods are marked (bound to that object).
 
-    Args:
-        sources: The functions and objects.
-        wire: The wire types, by the names in the annotations that they replace.
-        around: Called with the operation, the function and its arguments, instead of the function.
+    *wire* has the wire types, by the names in the annotations that they replace; *around* is called with the operation,
+    the function and its arguments, instead of the function.
 
     Raises:
         ValueError: two operations have one name.

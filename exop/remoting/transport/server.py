@@ -51,9 +51,8 @@ class ControlServer:
 
     Args:
         operations: The operations, or a function that is called when the first peer connects.
-        address: A socket path, or None for a name of its own in the run directory.
+        address: A socket path, a state directory, or None for a name of its own in the run directory.
         name: The name that peers are shown.
-        limits: The limits on sizes and times.
         local: Whether to listen at *address* at all.
         listen: Further addresses for peers, as in `exop.remoting.transport.endpoints`.
         identity: The identity of the platform, for addresses with TLS.
@@ -162,12 +161,8 @@ class ControlServer:
     def serve_at(self, uri: str, platform: str = "", *, ended: Callable[[], None]) -> Peer:
         """Dial the platform at *uri*, and let it call the operations of this one: a connection with exchanged roles.
 
-        Returns once the platform there has accepted.
-
-        Args:
-            uri: The address of the other platform.
-            platform: The name that it must have; empty for any name.
-            ended: Called when the connection ends.
+        Returns once the platform there, which must be called *platform* if that is given, has accepted. *ended* is
+        called when the connection ends.
 
         Raises:
             PeerUnreachable, PeerRefused, ProtocolMismatch: there is no connection.

@@ -106,9 +106,7 @@ def left_at(inlets: Inlets, channels: Collection[str]) -> dict[str, list[tuple[s
 def landing(entries: Collection[str], waiting: Iterable[tuple[str, Method, Any]]) -> Iterator[InFlight]:
     """Yield what has waited at the endpoints of a channel that has come here, for those that it has here.
 
-    Args:
-        entries: The endpoints here.
-        waiting: The result of `left_at` for this channel.
+    *entries* are the endpoints here, and *waiting* is the result of `left_at` for this channel.
     """
     for endpoint, method, payload in waiting:
         if endpoint in entries:

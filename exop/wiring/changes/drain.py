@@ -321,10 +321,8 @@ def sent_for(component: Component, successor: Component | None, work: InFlight) 
 def peek_unsent(component: Component, successor: Component | None) -> list[InFlight]:
     """Return the output that an old slet has not sent, and leave it there; raise `PlanError` if it drives itself."""
     if component.tie is not None:
-        raise PlanError(
-            f"{component.node.name} drives itself: in a durable application, replace or remove it by a change that "
-            f"moves nothing between hosts"
-        )
+        cure = "in a durable application, replace or remove it by a change that moves nothing between hosts"
+        raise PlanError(f"{component.node.name} drives itself: {cure}")
     outputs = component.buffered if component.aside is None else (*component.buffered, component.aside)
     found = [InFlight(one.entry, method, payload) for one in outputs for method, payload in one.pushed]
     if isinstance(component.driver, SourceDriver):

@@ -321,10 +321,8 @@ def changing(*applications: str) -> Iterator[None]:
 
 def finished(application: str) -> PlanError:
     """Return the error for a change of an application that has finished."""
-    return PlanError(
-        f"{application} has finished: there is nothing to change any more; "
-        f"to run it again, `exop apply APP`, or apply a mesh that is newly built, or mesh.at(0)"
-    )
+    cure = "to run it again, `exop apply APP`, or apply a mesh that is newly built, or mesh.at(0)"
+    return PlanError(f"{application} has finished: there is nothing to change any more; {cure}")
 
 
 def _tried(plan: Plan, running: Deployment) -> Iterator[tuple[str, str, str]]:

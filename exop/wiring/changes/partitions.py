@@ -44,10 +44,8 @@ def moves(before: Mesh, after: Mesh, changes: Difference, kinds: Mapping[str, ty
     """Return the moves of a change; *kinds* have the partitions of the channels."""
     for old, new in changes.changed:
         if old.group != new.group:
-            raise PlanError(
-                f"{new.name} cannot leave its group ({old.group or 'none'}) while it runs; add a slet to the group "
-                f"{new.group or 'NAME'!r} under another name, and remove {new.name}"
-            )
+            cure = f"add a slet to the group {new.group or 'NAME'!r} under another name, and remove {new.name}"
+            raise PlanError(f"{new.name} cannot leave its group ({old.group or 'none'}) while it runs; {cure}")
     nodes = (*changes.added, *changes.removed, *(node for pair in changes.changed for node in pair))
     groups = dict.fromkeys(node.group for node in nodes if node.group is not None)
     return tuple(filter(None, (_move(before, after, group, kinds) for group in groups)))

@@ -310,10 +310,8 @@ def _steps(old: Node, new: Node) -> list[Step]:
         if ports or reopens:  # an engine that has failed begins again
             return [Step("replace", new.name, f"by itself{ports}", old, new, hand_over(old, new))]
         if (spec := new.slet).iterated and not spec.is_class and not spec.inputs and spec.state is None:
-            raise PlanError(
-                f"{new.name}: {spec.name} keeps no position in a memento, so it would begin anew with its new "
-                f"settings; give it a memento, or replace it"
-            )
+            why = "keeps no position in a memento, so it would begin anew with its new settings"
+            raise PlanError(f"{new.name}: {spec.name} {why}; give it a memento, or replace it")
         steps.append(Step("configure", new.name, ", ".join(map(str, setting_changes(old, new))), old, new))
     if old.pending != new.pending:
         if reopens and new.pending:
@@ -385,7 +383,7 @@ def _check_stop(old: Node, new: Node) -> None:
 
 def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened]) -> Callable[[Plan], Iterator[str]]:
     """Return a function that describes losses, queues and slow steps of a plan; *opened* is by identity of slets."""
-    components, channels, inserted = deployment.components, deployment.channels, deployment.inserted
+    components, inserted = deployment.components, deployment.inserted
 
     def remarks(plan: Plan) -> Iterator[str]:
         connects = plan.changes.reconnects or plan.changes.channels_changed
@@ -395,7 +393,7 @@ def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened
                 yield f"insert a queue at {queue}: {reason}"
         yield from map("warning: {}".format, lacking(graph))
         yield from sinks_that_refuse(plan.after, plan.before)
-        yield from _drained(plan, components, channels, kinds)
+        yield from _drained(plan, deployment, kinds)
         late = plan.exchanged()[1]
         handed = {name for move in plan.moves for name in move.before}
         for step in plan.steps:
@@ -407,9 +405,7 @@ def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened
     return remarks
 
 
-def _drained(
-    plan: Plan, components: Mapping[str, Component], channels: Mapping[str, Channel], kinds: Kinds
-) -> Iterator[str]:
+def _drained(plan: Plan, deployment: Deployment, kinds: Kinds) -> Iterator[str]:
     """Describe the queues that are drained before their removal, and those that no port reads any more."""
     for spec in plan.changes.channels_removed:
         if kinds[spec.kind].buffered:
@@ -420,8 +416,8 @@ def _drained(
             continue
         readers = [node.name for node, _ in plan.before.consumers(name)]
         if kinds[plan.after.channels[name].kind].buffered:
-            if all(components[reader].blocked for reader in readers):
-                depth = channels[name].metrics().get("depth", 0)
+            if all(deployment.components[reader].blocked for reader in readers):
+                depth = deployment.channels[name].metrics().get("depth", 0)
                 yield f"{', '.join(readers)} cannot take items: those that wait in {name} ({depth} now) are lost"
             else:
                 yield f"drain the queue {name} first, while its producers wait"

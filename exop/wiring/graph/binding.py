@@ -248,10 +248,8 @@ class Compiler:
         if outlet is None or read is None:
             return outlet
         if read is not self.graph.channels[channel]:
-            raise PlanError(
-                f"{edge.name} reads its channel without the platform, and cannot be connected to {channel!r} while it "
-                f"runs; replace {edge.node} in the same change"
-            )
+            why = f"reads its channel without the platform, and cannot be connected to {channel!r} while it runs"
+            raise PlanError(f"{edge.name} {why}; replace {edge.node} in the same change")
         return Outlet(outlet.port, Entry(NOWHERE.push, NOWHERE.push_batch, outlet.entry.control, behind=[outlet.entry]))
 
     def _whole_outlet(self, channel: str, edge: Edge) -> Outlet | None:

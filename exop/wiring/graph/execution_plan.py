@@ -40,7 +40,6 @@ class Wiring:
     Components are named by their nodes, so a successor changes only the graph.
 
     Attributes:
-        graph: The connections.
         inserted: The ids of the queues that are needed, with the reasons.
         groups: For each queue (buffered channels by name, inserted ones by id), those that share its worker.
         drivers: The drivers of each node, and of each channel that keeps something, by vertex.

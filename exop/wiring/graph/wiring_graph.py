@@ -182,9 +182,8 @@ class WiringGraph:
 
     def callers(self, channel: str, queues: Container[str]) -> list[str]:
         """The nodes that call a channel, and through it the nodes behind it, if there are inserted *queues*."""
-        if channel not in self.channels or self._is_queued(channel, queues):
-            return []
-        return [edge.node for edge in self.producers[channel]]
+        calls = channel in self.channels and not self._is_queued(channel, queues)
+        return [edge.node for edge in self.producers[channel]] if calls else []
 
     def _is_queued(self, channel: str, queues: Container[str]) -> bool:
         return self.channels[channel].buffered or ids.input_queue(channel) in queues

@@ -230,10 +230,8 @@ class Comparison:
         before, now = old[len(old) // 2], new[len(new) // 2]
         if now <= before * slower + NOISE:
             return None
-        return (
-            f"too slow: {now * 1000:.3g} ms an item in the median, the old one {before * 1000:.3g} ms "
-            f"(allowed: {slower:g} times as long)"
-        )
+        times = f"{now * 1000:.3g} ms an item in the median, the old one {before * 1000:.3g} ms"
+        return f"too slow: {times} (allowed: {slower:g} times as long)"
 
     def plain(self) -> dict[str, Any]:
         """Return the result as plain data."""

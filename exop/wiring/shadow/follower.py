@@ -275,18 +275,15 @@ class Follower(ThreadDriver):
             # The stream stands still meanwhile: within a second.
             return leader.user.run(leader, "copying an item", partial(independent, value), 1.0)
         except RAISED as error:  # the stream goes on without the copy
-            self.give_up(
-                f"an item cannot be copied ({error_text(error)}); "
-                f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
-            )
+            cure = "if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
+            self.give_up(f"an item cannot be copied ({error_text(error)}); {cure}")
             return value
 
 
 class Standby(Follower):
     """A predecessor that runs on as the follower of its successor.
 
-    Args:
-        over: Called in a thread of its own when the standby's time is up, or it has stopped following.
+    *over* is called in a thread of its own when the standby's time is up, or it has stopped following.
     """
 
     #: Whether another host has the leader, and reports this one.

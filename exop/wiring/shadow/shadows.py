@@ -36,10 +36,8 @@ class Shadows:
     def check_free(self, application: str, trials: Trials | None = None) -> None:
         """Refuse to change an application while successors are on trial, unless these are *trials*."""
         if (running := self._trials.get(application)) is not None and running is not trials:
-            raise NotNow(
-                f"{running}; wait until that is over, or give it up: `exop rollback --abandon {application}` "
-                f"(platform.abandon_proof)"
-            )
+            cure = f"`exop rollback --abandon {application}` (platform.abandon_proof)"
+            raise NotNow(f"{running}; wait until that is over, or give it up: {cure}")
 
     @contextmanager
     def running(
