@@ -75,11 +75,7 @@ class Aggregation:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Aggregation:
-        """Return the aggregation that the settings of a slet declare.
-
-        Raises:
-            SettingError: a setting is invalid.
-        """
+        """Return the aggregation that the settings of a slet declare; raise `SettingError` if one is invalid."""
         columns, keys, time = schema_of(settings["columns"]), tuple(settings["keys"]), settings["time"]
         marked = next((name for name in columns.names if ":" in name), "")
         _check(not marked, "columns", f"{marked!r} has a colon, which the names of the state have")
@@ -100,12 +96,9 @@ class Aggregation:
     @cached_property
     def accumulators(self) -> tuple[Accumulator, ...]:
         """The columns of the state behind the window and the keys; the first is the number of rows."""
-        found = {ROWS: Accumulator("n", "", pa.int64())}
-        for function, column in self.values.values():
-            for kind in {"count": ("n",), "avg": ("n", "sum")}.get(function, (function,)):
-                one = Accumulator(kind, column, self._type(kind, column))
-                found.setdefault(one.name, one)
-        return tuple(found.values())
+        kinds = {"count": ("n",), "avg": ("n", "sum")}
+        found = ((kind, column) for name, column in self.values.values() for kind in kinds.get(name, (name,)))
+        return tuple(Accumulator(*one, self._type(*one)) for one in dict.fromkeys([("n", ""), *found]))
 
     @cached_property
     def state(self) -> pa.Schema:
@@ -150,9 +143,7 @@ class Aggregation:
         if not self.exact and not pc.all(pc.is_finite(times)).as_py():
             raise ValueError(f"the column {self.time!r} has a time that is infinite or no number")
         low, high = pc.min_max(times).as_py().values()
-        limit = most * self.slide
-        if self.exact:
-            limit = min(limit, (1 << (times.type.bit_width - 1)) - 1)
+        limit = min(most * self.slide, (1 << (times.type.bit_width - 1)) - 1) if self.exact else most * self.slide
         if max(-low, high) > limit - self.window:
             shown = f"{low if -low > high else high}, and the last window ends at {limit} or before"
             raise ValueError(f"the column {self.time!r} has the time {shown}; is it of the right unit?")

@@ -111,8 +111,7 @@ class Groups(Engine):
         of, wanted = self._of, [(one.name, one.merge) for one in self._of.accumulators]
         names = of.state.names
         if fresh:
-            marks = [pa.array(np.full(one.num_rows, one is parts[-1])) for one in parts]
-            parts = [one.append_column(_FRESH, mark) for one, mark in zip(parts, marks, strict=True)]
+            parts = [one.append_column(_FRESH, pa.array(np.full(one.num_rows, one is parts[-1]))) for one in parts]
             wanted, names = [*wanted, (_FRESH, "any")], [*names, _FRESH]
         return _aggregated(pa.concat_tables(parts), [WINDOW, *of.keys], wanted).rename_columns(names)
 

@@ -143,11 +143,7 @@ class IsolatedEngine(Engine):
             self._busy, self._interrupted = False, 0.0
 
     def _request(self, method: str, *given: Any, timeout: float | None = None) -> Any:
-        """Send a call, and return the result.
-
-        Raises:
-            WorkerLost: the process has ended, or does not answer in time.
-        """
+        """Send a call, and return the result; raise `WorkerLost` if the process ends, or does not answer in time."""
         self._number += 1
         try:
             with self._sending:
@@ -211,8 +207,7 @@ class IsolatedEngine(Engine):
         process = self._process
         assert process is not None
         self._end()
-        code = process.returncode
-        how = signal.Signals(-code).name if code < 0 else f"status {code}"
+        how = signal.Signals(-code).name if (code := process.returncode) < 0 else f"status {code}"
         return WorkerLost(problem=self._reason or f"it ended with {how}")
 
     def _end(self) -> None:

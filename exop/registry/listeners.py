@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -15,7 +16,7 @@ from exop.registry.index import ServiceReference, keys_of
 if TYPE_CHECKING:
     from exop.registry.service_registry import ServiceRegistry
 
-_number = attrgetter("number")
+
 #: A callback: of a tracker, called with a service; of a listener, called with an event.
 Callback: TypeAlias = Callable[[Any], object]
 
@@ -121,7 +122,7 @@ class SubscriptionIndex:
     """
 
     def __init__(self) -> None:
-        self._next = 0
+        self._numbers = count()
         self._unconditional: dict[Subscription, None] = {}
         self._by_value: dict[str, dict[Scalar, dict[Subscription, None]]] = {}
 
@@ -130,8 +131,7 @@ class SubscriptionIndex:
 
         Of several equalities without any, the last is chosen, because filters usually begin with the most general one.
         """
-        subscription.number = self._next
-        self._next += 1
+        subscription.number = next(self._numbers)
         if not (terms := subscription.filter.terms):
             self._unconditional[subscription] = None
             return
@@ -159,7 +159,7 @@ class SubscriptionIndex:
                 if (value := reference.properties.get(name)) is not None:
                     for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                         found.update(by_value.get(key, {}))
-        for subscription in sorted(found, key=_number):
+        for subscription in sorted(found, key=attrgetter("number")):
             subscription.announce(old, new)
 
     def _count(self, term: Term) -> int:

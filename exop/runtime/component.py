@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import types
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakValueDictionary
@@ -25,7 +23,7 @@ from exop.runtime.drivers.source import EngineDriver, Puller, SourceDriver, Thre
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
 from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_freely
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
-from exop.runtime.slet_code import atomic, bind_function, bind_method, families
+from exop.runtime.slet_code import atomic, bind_function, bind_method, families, make_instance
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
 from exop.runtime.supervision.failure_state import UNDECODED, KeptItem, Trouble
 
@@ -134,10 +132,9 @@ class Component(Lifecycle):
         spec = self.spec
         self.state = spec.state[1]() if spec.state else None
         if spec.is_class:
-            self.instance = spec.factory(**self.node.private_settings(), **self._injected())
-            if spec.specialises or spec.families:
-                self.instance.outputs = types.MappingProxyType(self.outputs)
-                self.instance.inputs = tuple(port.name for port in spec.inputs)
+            ports: dict[str, Any] = {**self.outputs, **self.pulled}
+            fields = families(spec, ports) | ports
+            self.instance = make_instance(spec, self.node.private_settings(), fields, self.state, self.tie)
 
     def _pulled_input(self, port: PortSpec) -> PulledInput:
         """Make a pulled port: an engine has a separate driver for it; other slets that get pushed items never wait."""
@@ -151,18 +148,6 @@ class Component(Lifecycle):
             # The state is looked up each time, since a replacement takes over another one.
             made.before = lambda: None if self.state is None else (next(_MOMENTS), self.state.copied())
         return made
-
-    def _injected(self) -> dict[str, Any]:
-        """Return the arguments of an instance other than the settings: ports, memento and tie."""
-        spec = self.spec
-        declared = typing.get_type_hints(spec.factory, include_extras=True)
-        ports: dict[str, Any] = {**self.outputs, **self.pulled}
-        fields = families(spec, ports) | {key: port for key, port in ports.items() if key in declared}
-        if spec.state:
-            fields[spec.state[0]] = self.state
-        if spec.tie:
-            fields[spec.tie] = self.tie
-        return fields
 
     def read_natively(self, channels: Mapping[str, Channel], before: Component | None = None) -> None:
         """Let an engine that is to be opened itself read the channels that it can; a successor as the old slet did."""

@@ -126,10 +126,7 @@ class ComponentManager:
         return self._registry.register(interface, service, common | found)
 
     def create_channel(self, application: str, spec: ChannelSpec, *, durable: bool, timeout: float | None) -> Channel:
-        """Make a channel, open it, and register it.
-
-        Raise `ComponentFailed` if a kind that is not built in has not opened within *timeout* seconds.
-        """
+        """Make, open and register a channel; `ComponentFailed` if one that is not built in does not open in time."""
         late = ExitStack()
 
         def make() -> Channel:

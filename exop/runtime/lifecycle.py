@@ -278,8 +278,7 @@ class Lifecycle(Owner):
 
     def settle(self, seconds: float) -> None:
         """Wait up to *seconds* for the slet to commit a checkpoint; after that, abandon the commit."""
-        call = self.committing  # a checkpoint that ends sets it to `None` meanwhile
-        if call is not None and not call.wait(seconds):
+        if (call := self.committing) is not None and not call.wait(seconds):  # a checkpoint may end meanwhile
             call.abandon()
 
     def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:

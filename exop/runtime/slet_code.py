@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import InputPorts, OutputPorts, PortSpec
 from exop.model.slets.spec import SletSpec
+from exop.model.slets.tie import Tie
 
 
 def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, Any]) -> Callable[..., Any]:
@@ -52,6 +53,21 @@ def families(spec: SletSpec, ports: Mapping[str, Any]) -> dict[str, Any]:
         if member and family in found:
             found[family][member] = port
     return found
+
+
+def make_instance(
+    spec: SletSpec, settings: Mapping[str, Any], ports: Mapping[str, Any], state: Memento | None, tie: Tie | None
+) -> Any:
+    """Make an instance of a class slet with its settings, memento and tie, and with the *ports* that are its fields."""
+    declared = get_type_hints(spec.factory, include_extras=True)
+    fields = {name: port for name, port in ports.items() if name in declared}
+    fields |= ({spec.state[0]: state} if spec.state else {}) | ({spec.tie: tie} if spec.tie else {})
+    made = spec.factory(**settings, **fields)
+    if spec.specialises or spec.families:
+        outputs = {port.name: ports[port.name] for port in spec.outputs if port.name in ports}
+        made.outputs = types.MappingProxyType(outputs)
+        made.inputs = tuple(port.name for port in spec.inputs)
+    return made
 
 
 def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callable[[Any], Any]:

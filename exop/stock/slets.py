@@ -113,19 +113,5 @@ class Aggregate(AggregateSlet, name="aggregate"):
         return Groups(aggregation_of(vars(self)))
 
 
-STOCK = (
-    count_up,
-    read_lines,
-    read_csv,
-    read_log,
-    read_parquet,
-    pass_on,
-    show,
-    Split,
-    Join,
-    Watermark,
-    Aggregate,
-    WriteLines,
-    WriteSqlite,
-    WriteParquet,
-)
+_SOURCES = (count_up, read_lines, read_csv, read_log, read_parquet)
+STOCK = (*_SOURCES, pass_on, show, Split, Join, Watermark, Aggregate, WriteLines, WriteSqlite, WriteParquet)

@@ -24,7 +24,7 @@ from exop.model.values.columns import is_columns
 from exop.runtime.channels.base import Channel
 from exop.runtime.dataflow.batches import to_columns, to_items
 from exop.runtime.durable.engine_journal import EngineJournal
-from exop.runtime.slet_code import bind_function, bind_method, families
+from exop.runtime.slet_code import bind_function, bind_method, families, make_instance
 from exop.runtime.supervision.failure_state import FailedItem
 from exop.safe_repr import add_note, safe_repr
 
@@ -161,19 +161,10 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
     members = families(spec, ports)
     for family, one in members.items():
         members[family] = defaultdict(CollectingOutput, one) if isinstance(one, OutputPorts) else one
-    fields = ports | members
-    if spec.state:
-        fields[spec.state[0]] = memento
-    if spec.tie:
-        fields[spec.tie] = EngineJournal({port.name: port.type.form for port in spec.inputs})
-    connected = {*fields, *(one.family for one in spec.families)}
+    tie = EngineJournal({port.name: port.type.form for port in spec.inputs}) if spec.tie else None
+    connected = {*ports, spec.tie, *(one.family for one in spec.families)}
     settings = spec.configured(spec.name, {name: value for name, value in given.items() if name not in connected})
-    declared = getattr(spec.factory, "__dataclass_fields__", fields)
-    instance = spec.factory(**settings, **{name: value for name, value in fields.items() if name in declared})
-    if spec.specialises or spec.families:
-        instance.outputs = {port.name: ports[port.name] for port in spec.outputs}
-        instance.inputs = tuple(port.name for port in spec.inputs)
-    return instance
+    return make_instance(spec, settings, ports | members, memento, tie)
 
 
 def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:

@@ -311,10 +311,7 @@ def sinks_that_refuse(mesh: Mesh, before: Mesh) -> Iterator[str]:
 
 
 def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Iterable[str]) -> None:
-    """Refuse a slet that waits for a channel which its own driver has to fill.
-
-    Only channels at *nodes*, and downstream of them, are checked.
-    """
+    """Refuse a slet that waits for a channel, at *nodes* or downstream, which its own driver has to fill."""
     below = reached(
         nodes, lambda node: (end.name for to in mesh.nodes[node].outputs().values() for end, _ in mesh.consumers(to))
     )

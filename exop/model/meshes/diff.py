@@ -161,9 +161,8 @@ def marked(mesh: Mesh, name: str, marks: Mapping[str, Any]) -> Mesh:
     """The mesh with these marks on a node, or on a channel, by its name in `marks_of`."""
     channel = name.removeprefix(_CHANNEL)
     there: Node | ChannelSpec = mesh.node(name) if channel == name else mesh.channel(channel)
-    known = MARKS[type(there)]
     for mark in marks:
-        entry(name, "mark", known, mark)
+        entry(name, "mark", MARKS[type(there)], mark)
     after = replace(there, **marks)
     return mesh.edited({name: after}) if isinstance(after, Node) else mesh.edited(channels={channel: after})
 

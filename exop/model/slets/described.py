@@ -38,16 +38,12 @@ _ROWS: Final = list[dict[str, Any]]
 def describe(spec: SletSpec) -> dict[str, Any]:
     """Return ports, settings, memento and a fingerprint of the code as plain data, as JSON and msgpack have it."""
     spec = spec.declared()
-    state = None
+    state: dict[str, Any] | None = None
     if spec.state is not None:
-        found = type_of(spec.state[1])
-        state = {
-            "name": spec.state[0],
-            "memento": found.identity,
-            "version": spec.state[1].__memento_version__,
-            "schema": as_data(found),
-            "fingerprint": fingerprint(found),
-        }
+        name, kind = spec.state
+        found = type_of(kind)
+        state = {"name": name, "memento": found.identity, "version": kind.__memento_version__}
+        state |= {"schema": as_data(found), "fingerprint": fingerprint(found)}
     repeats = getattr(getattr(spec.factory, "repeats", None), "__func__", None)
     return {
         "format": FORMAT,
@@ -88,14 +84,9 @@ def summary(spec: SletSpec) -> dict[str, Any]:
 
 def _type(carried: PortType) -> dict[str, Any]:
     """Return the type of the items of a channel as plain data."""
-    return {
-        "type": str(carried),
-        "form": carried.form,
-        "control": [name for name in _CONTROL if getattr(carried, name)],
-        "schema": as_data(carried.items),
-        "fingerprint": carried.fingerprint,
-        **({"origin": carried.origin} if carried.origin else {}),
-    }
+    control, schema = [name for name in _CONTROL if getattr(carried, name)], as_data(carried.items)
+    found = {"type": str(carried), "form": carried.form, "control": control, "schema": schema}
+    return found | {"fingerprint": carried.fingerprint} | ({"origin": carried.origin} if carried.origin else {})
 
 
 def type_text(carried: PortType) -> str:

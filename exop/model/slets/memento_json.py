@@ -33,10 +33,7 @@ _TABLES: Final[Mapping[str, Any]] = {"$dict": dict, "$ordered": OrderedDict, "$c
 #: The tags by class; `_tag_of` also knows those of records, enumerations and paths.
 _TAGS: Final[Mapping[Any, str]] = {
     **{kind: f"${tag.name.lower()}" for kind, (tag, _) in WRITERS.items() if kind not in (int, Batch, Window)},
-    float: "$float",
-    list: "$list",
-    dict: "$dict",
-    bytes: "$bytes",
+    **{kind: f"${kind.__name__}" for kind in (float, list, dict, bytes)},
     bytearray: "$bytes",
 }
 #: Tags of values that are written as text if the annotation names the class.

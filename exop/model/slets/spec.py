@@ -283,14 +283,8 @@ class SletSpec:
             if (inputs, outputs) == (known.inputs, known.outputs):
                 return known
         results = {port.name: declared.results[f"{port.family}.*"] for port in members if port.method}
-        return replace(
-            declared,
-            inputs=inputs,
-            outputs=outputs,
-            results={**declared.results, **results},
-            sets_aside=sets_aside,
-            _declared=declared,
-        )
+        made: dict[str, Any] = {"inputs": inputs, "outputs": outputs, "results": {**declared.results, **results}}
+        return replace(declared, **made, sets_aside=sets_aside, _declared=declared)
 
     def declared(self) -> SletSpec:
         """Return the slet as declared: without ports of families, dead letters and types derived from inputs."""

@@ -152,14 +152,8 @@ def export_memento(memento: Memento, place: str, form: Form | None = None) -> tu
     if writer.opaque and form == "json":
         problem, cure = "JSON has no form for it", "export it as msgpack"
         raise NotStorable(value=writer.opaque[0], problem=problem, cure=cure, place=f"{place} as JSON")
-    document = {
-        "kind": KIND,
-        "format": FORMAT,
-        "of": place,
-        "memento": type_of(type(memento)).identity,
-        "version": memento.__memento_version__,
-        "fields": fields,
-    }
+    head = {"kind": KIND, "format": FORMAT, "of": place, "memento": type_of(type(memento)).identity}
+    document = {**head, "version": memento.__memento_version__, "fields": fields}
     return "json", (json_text(document) + "\n").encode()
 
 
@@ -203,8 +197,7 @@ def _fields_in(data: bytes, kind: type[Memento], place: str) -> dict[str, Any]:
     if str(found.get("memento")).rpartition(":")[2] != kind.__qualname__:
         problem = f"it is a {found.get('memento')}, and the slet keeps a {type_of(kind).identity}"
         raise refused(place, problem, "import a memento that was exported from such a slet")
-    version = found["version"]
-    _check_version(version, kind, place)
+    _check_version(version := found["version"], kind, place)
     if version < kind.__memento_version__:
         problem = f"it is of version {version} of {kind.__qualname__}, the code here keeps {kind.__memento_version__}"
         cure = "export it again from the slet that runs; msgpack of an older version is upgraded (--format msgpack)"

@@ -230,9 +230,7 @@ def find_column_mismatch(source: Type, target: Type) -> Mismatch | None:
     if source.kind == target.kind == "columns":
         return _schema_mismatch(source, target)
     rows, columns = (target, source) if source.kind == "columns" else (source, target)
-    for member in rows.members:
-        if member.kind != "record" or not columns.fields:
-            continue
+    for member in (one for one in rows.members if one.kind == "record" and columns.fields):
         given, expected = (member, columns) if rows is source else (columns, member)
         for wanted in expected.fields.values():
             if (found := _column_mismatch(given.fields, wanted, rows is target)) is not None:

@@ -31,11 +31,7 @@ _FALSE: Final = ("false", "no", "off", "0")
 
 
 def convert(value: Any, wanted: Any) -> Any:
-    """Convert *value* to the type *wanted*.
-
-    Raises:
-        ValueError: it cannot be converted; the text is one line, without the name of the setting.
-    """
+    """Convert *value* to the type *wanted*, or raise `ValueError` with one line, without the name of the setting."""
     described = type_of(wanted)
     found = _BY_KIND[described.kind](value, described)
     if any(type(note).__module__.split(".")[0] == "msgspec" for note in described.notes):

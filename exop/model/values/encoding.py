@@ -299,13 +299,11 @@ def _read_moment(kind: Any, content: list[Any]) -> Any:
 zones: Final = cache(available_timezones)
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class _Mark:
     """The first element of a list that represents a value of another type."""
 
-    __slots__ = ("read",)
-
-    def __init__(self, tag: Tag) -> None:
-        self.read = READERS[tag]
+    read: Callable[[list[Any], Any], Any]
 
 
 class _Decoder:
@@ -456,5 +454,5 @@ READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
     Tag.TABLE: lambda v, reader: columns.read_arrow(v[0], table=True, foreign=reader.declared is not None),
     Tag.PATH: _only(Path),
 }
-_MARKS: Final = {bytes([tag]): _Mark(tag) for tag in Tag}
+_MARKS: Final = {bytes([tag]): _Mark(read) for tag, read in READERS.items()}
 _OWN: Final = _Decoder(None)

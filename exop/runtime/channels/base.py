@@ -400,15 +400,9 @@ class ControlMerge:
     def capture(self) -> dict[str, Any]:
         """Return the state as plain data, for `restore`."""
         with self._lock:
-            return {
-                "times": dict(self._times),
-                "ended": sorted(self._ended),
-                "sent": self._sent,
-                "done": self.done,
-                "outbox": list(self._outbox),
-                "idle": {name: allowed for name, (_, allowed) in self._quiet.items()} or None,
-                "unheard": sorted(self.unheard),
-            }
+            idle = {name: allowed for name, (_, allowed) in self._quiet.items()} or None
+            held = {"times": dict(self._times), "ended": sorted(self._ended), "sent": self._sent, "done": self.done}
+            return {**held, "outbox": list(self._outbox), "idle": idle, "unheard": sorted(self.unheard)}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Restore the state that `capture` returned. The set of expected producers is not changed."""

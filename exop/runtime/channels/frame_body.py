@@ -61,11 +61,7 @@ _control: Final = msgspec.msgpack.Decoder(tuple[int | float, int | float | None]
 
 
 def item_event(item: Any, at: float = 0.0) -> Event:
-    """Encode a single item.
-
-    Raises:
-        NotStorable: the item, or a part of it, is of a class that has no form as bytes.
-    """
+    """Encode a single item; raise `NotStorable` if it, or a part of it, is of a class that has no form as bytes."""
     if (head := _KINDS.get(kind := type(item))) is None:
         if (row := _row(cast(Hashable, kind))) is not None:
             head, values = row
@@ -126,11 +122,7 @@ def pieces(batch: Any, at: float = 0.0) -> Iterator[tuple[Event, Any]]:
 
 
 def checked(event: Event) -> Event:
-    """Return an event with one item, list or record batch, unless an inbox would refuse it.
-
-    Raises:
-        NotStorable: it is too large.
-    """
+    """Return an event with one item, list or record batch; raise `NotStorable` if an inbox would refuse its size."""
     size, most = event.size, wire.MOST_OF_EVENT - wire.MOST_BYTES
     problem, cure = f"it has {size} bytes, and the bound is {most}" if size > most else "", "send it in parts"
     if not problem and size > wire.MOST_BYTES and event.head not in (ARROW, BYTES, SCALARS):

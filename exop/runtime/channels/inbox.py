@@ -303,12 +303,8 @@ class Inbox(Connector, QueueChannel):
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return, also, the metrics of a queue, and the numbers of events received and acknowledged."""
-        return {
-            **super().metrics(),
-            "received": self._next,
-            "acknowledged": self._acknowledged,
-            "credit": max(0, self._granted - self._next),
-        }
+        credit = max(0, self._granted - self._next)
+        return {**super().metrics(), "received": self._next, "acknowledged": self._acknowledged, "credit": credit}
 
 
 def without(work: Iterable[Waiting], events: int) -> Iterator[Waiting]:

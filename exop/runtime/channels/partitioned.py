@@ -208,10 +208,9 @@ def _table(partitioning: Partitioning, groups: Sequence[Members]) -> list[Entry]
     """Return the entry of the owners of each partition."""
     owned = [ranges(group, partitioning.partitions) for group in groups]
     names = [[name for name, part in found.items() for _ in part] for found in owned]
-    made: dict[tuple[str, ...], Entry] = {}
-    for one in dict.fromkeys(zip(*names, strict=True)):
-        made[one] = fan_out([group[name] for group, name in zip(groups, one, strict=True)])
-    return [made[one] for one in zip(*names, strict=True)]
+    chosen = [*zip(*names, strict=True)]
+    made = {one: fan_out([group[name] for group, name in zip(groups, one, strict=True)]) for one in {*chosen}}
+    return [made[one] for one in chosen]
 
 
 def split(batch: Any, by: str, owners: Owners, key_of: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:

@@ -85,8 +85,7 @@ class PartitionedLogChannel(KeepingChannel):
                 part.open()
                 undo.callback(part.close)
             undo.pop_all()
-        parts = zip(self._parts, homes, strict=True)
-        self.logs = {f"{home.name}/": log for part, home in parts for log in part.logs.values()}
+        self.logs = {f"{log.folder.name}/": log for part in self._parts for log in part.logs.values()}
 
     def native(self, engine: str) -> Mapping[str, Any] | None:
         """Return the folder of each partition, which Spark's tasks read; `None` for a log in memory."""

@@ -306,11 +306,9 @@ class PortWindow:
     @property
     def _over(self) -> bool:
         """Whether no window will become due or take another item."""
-        if self.left is not None:
-            over = self.left <= 0
-        else:
-            last = self.panes.last
-            over = last is not None and self.now is not None and self.now >= self.panes.end_of(last)
+        last, now = self.panes.last, self.now
+        passed = last is not None and now is not None and now >= self.panes.end_of(last)
+        over = passed if self.left is None else self.left <= 0
         return over and not self.closed and (self.before is None or self.before._over)
 
     def _opened(self) -> list[Window[Any]]:

@@ -428,12 +428,8 @@ class QueueChannel(Buffered):
 
     def capture(self) -> Mapping[str, Any]:
         """Return the entries, each with the method that takes it, the counts, and `left`."""
-        return {
-            "entries": [*map(unpacked, list(self.entries))],
-            "left": self.left,
-            "taken": self.taken,
-            "dropped": self.dropped,
-        }
+        counts = {"taken": self.taken, "dropped": self.dropped}
+        return {"entries": [*map(unpacked, list(self.entries))], "left": self.left, **counts}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Append captured entries, and add the counts."""

@@ -161,8 +161,7 @@ class Inlets:
                 if isinstance(endpoint, str) and concerned(endpoint):
                     there = self.at(endpoint)
                     found += there
-                    kept = deque(item for item in there if not isinstance(item.payload, kinds))
-                    self._inlets[runner][endpoint] = kept
+                    self._inlets[runner][endpoint] = deque(one for one in there if not isinstance(one.payload, kinds))
         return found
 
     def _run_by(self, driver: Driver) -> list[deque[InFlight]]:

@@ -361,8 +361,7 @@ class Checkpointer:
         So are those of journals; an error of one withholds the checkpoint from no other.
         """
         begun = self._begin_commits(taken.number)
-        last: list[tuple[Owner, Callable[[], object]]] = []
-        last += [(self._owners[channel.name], channel.committed) for channel in self._kept("committed")]
+        last = [(self._owners[channel.name], channel.committed) for channel in self._kept("committed")]
         journals, components = self._journals(), self._deployment.components
         for name, held in engine_positions(taken.snapshot).items() if journals else ():
             last.append((components[name], partial(journals[name].trim_output, held)))
