@@ -377,7 +377,7 @@ class Federation:
             self.here.known[application] = known
             self._write(application, known.stored(), home=False)
         else:
-            self._forget(application)
+            self._forget(application, known.plan)
         self.exchange.send(known.home, application, messages.Report(self.name, known.plan, paused=paused))
 
     def overruled(self, application: str, plan: str) -> None:
@@ -387,10 +387,10 @@ class Federation:
             known.overruled = True
             self._write(application, known.stored(), home=False)
 
-    def _forget(self, application: str) -> None:
+    def _forget(self, application: str, settled: str = "") -> None:
         """Drop what is known of the fragment of this platform; another application may have its name from now on."""
         self._local.fragments.discard(application)
-        self.exchange.do(self.exchange.of(application).member.forget)
+        self.exchange.do(partial(self.exchange.of(application).member.forget, settled))
         if self.here.known.pop(application, None) is not None:
             self._write(application, None, home=False)
 

@@ -49,6 +49,8 @@ from tests.rig import PATIENCE, Gate, eventually
 
 #: The node that is changed on each host.
 NODES = {"b": "check", "c": "check-c", "a": "check-a"}
+#: What the log of a host says when its home returns; there may be nothing to accept.
+OTHERWISE = "where exop ps, at the home, shows `fragment lost`: exop accept app, there"
 
 
 class Hosts:
@@ -334,8 +336,11 @@ def test_a_node_whose_move_the_home_has_decided_otherwise_begins_anew(three: Hos
     goes_on(c, "check-c")
 
 
-def test_a_part_that_the_home_has_moved_away_is_removed(three: Hosts):
-    """An operator has aborted the move there, which the home had committed: the node runs at its new place alone."""
+def test_a_part_that_the_home_has_moved_away_is_removed(three: Hosts, capsys: pytest.CaptureFixture[str]):
+    """An operator has aborted the move there, which the home had committed: the node runs at its new place alone.
+
+    There is nothing to accept, and the log does not say so.
+    """
     three.change_while("a", "Committed", after=True, edit=lambda mesh: mesh.move("check", to="a"))
     three.all["b"].resolve("app", commit=False)
     eventually(lambda: three.all["b"].status("app")["state"] == "running", "the aborted change is undone")
@@ -343,10 +348,25 @@ def test_a_part_that_the_home_has_moved_away_is_removed(three: Hosts):
     eventually(lambda: "app" not in three.all["b"].applications(), "removed")
     home = three.all["a"]
     eventually(lambda: not home._hosts.homes["app"].leaving, "confirmed")
+    assert OTHERWISE in capsys.readouterr().err
     assert home.apply(home.mesh("app").move("check", to="b"), timeout=PATIENCE)
     goes_on(three.all["b"])
     assert home.remove("app", PATIENCE)
     assert not any(one.applications() for one in three.all.values())
+
+
+def test_a_part_that_the_home_has_kept_there_begins_anew(three: Hosts, capsys: pytest.CaptureFixture[str]):
+    """An operator has committed the move there, after which nothing was left, and the home had not: the log says so."""
+    three.change_while("a", "Committed", after=False, edit=lambda mesh: mesh.move("check", to="a"))
+    three.all["b"].resolve("app", commit=True)
+    eventually(lambda: "app" not in three.all["b"].applications(), "b runs nothing")
+    three.back("a")
+    home = three.all["a"]
+    eventually(lambda: three.all["b"]._hosts.exchange.machines["app"].member.due is None, "the home has answered")
+    assert OTHERWISE in capsys.readouterr().err
+    eventually(lambda: home.status("app")["state"] == "fragment lost", "the home tells it, too")
+    assert "b" in home.accept_loss("app")
+    eventually(partial(three.runs, "b", "check", "check"), "it runs there again")
 
 
 class Gated(Slet):

@@ -184,14 +184,16 @@ class Member:
         part = self._part
         return [] if part is None or self.in_doubt != plan else self._decided(part, commit, by_hand=True)
 
-    def forget(self) -> None:
+    def forget(self, settled: str = "") -> None:
         """Accept plans of any epoch: nothing of the application runs here any more, and any home may deploy it anew.
+
+        If that is the outcome of the *settled* plan, as an operator decided, its home is still asked.
 
         A late proposal of a plan that is over may be prepared again, but its home, which it asks, answers that it is
         aborted.
         """
         self.epochs.clear()
-        self._by_hand = None
+        self._by_hand = one if (one := self._by_hand) is not None and one.plan == settled else None
 
     def _of_another(self, message: Message, now: float) -> list[Action]:
         """Process a message of a plan that is not in progress here."""
