@@ -19,6 +19,7 @@ from exop.errors import (
     ExopError,
     HomeLost,
     LastCheckpointFailed,
+    NotNow,
     PeerRefused,
     PeerUnreachable,
     PlanError,
@@ -265,7 +266,10 @@ class Federation:
 
         Raises:
             UnknownName: it runs none of this name.
+            NotNow: it is started only when the outcome of a plan is known.
         """
+        if (plan := self.in_doubt(application)) is not None and application not in self._local.deployed:
+            raise NotNow(in_doubt(application, plan, self.name))
         if (known := self.here.known.get(application)) is None:
             place = f"the platform {self.name!r}"
             raise UnknownName(place=place, kind="fragment", name=application, known=self.here.known)

@@ -17,7 +17,7 @@ from exop import Application, Platform, Slet, input_port
 from exop.cli.commands.monitoring import dead_drivers
 from exop.cli.peers import Found
 from exop.cli.status_text import problem_lines
-from exop.errors import CheckpointError, ComponentFailed, PlanError, StateError, StillOpening
+from exop.errors import CheckpointError, ComponentFailed, NotNow, PlanError, StateError, StillOpening
 from exop.hosts.protocol.messages import Remove
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.deployment import Deployment
@@ -50,7 +50,7 @@ from tests.rig import PATIENCE, Gate, eventually
 #: The node that is changed on each host.
 NODES = {"b": "check", "c": "check-c", "a": "check-a"}
 #: What the log of a host says when its home returns; there may be nothing to accept.
-OTHERWISE = "where exop ps, at the home, shows `fragment lost`: exop accept app, there"
+OTHERWISE = "where exop ps at the home shows `fragment lost`: exop accept app, there"
 
 
 class Hosts:
@@ -284,12 +284,18 @@ def test_a_member_dies_while_it_is_adopted(three: Hosts, monkeypatch: pytest.Mon
 def test_an_operator_resolves(three: Hosts, commit: bool):
     """If the home does not return, the members in doubt do what an operator decides."""
     three.change_while("a", "Committed", after=False)
-    for name in "bc":
+    three.all.pop("a")
+    three.all["b"].close()
+    three.back("b")
+    eventually(lambda: three.all["c"].remoting.peers["b"].connected, "linked")
+    for name in "cb":  # b was started again, and runs nothing
+        with pytest.raises(NotNow, match="`exop resolve"):
+            three.all[name].adopt("app")
         three.all[name].resolve("app", commit=commit)
     for name, node in (("b", "check"), ("c", "check-c")):
         one = three.all[name]
-        eventually(lambda one=one: one.status("app")["state"] == "running", f"{name} runs")
         eventually(partial(three.runs, name, node, "check_too" if commit else "check"))
+        eventually(lambda one=one: one.status("app")["state"] == "running", f"{name} runs")
         at_rest(one)
 
 

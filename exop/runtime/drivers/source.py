@@ -21,7 +21,7 @@ from exop.runtime.drivers.base import Driver, Halted, acting_as
 Pending = Callable[[bool], InFlight]
 _MARKS = frozenset(CONTROL)
 #: What helps when a defect has ended a driver.
-RESTART: Final = "restart the platform: a durable application continues; to begin anew, remove and apply the application"
+RESTART: Final = "restart the platform: a durable application continues; or remove the application and apply it again"
 
 
 class ThreadDriver(Driver):
