@@ -265,8 +265,7 @@ class Federation:
         """Return what this platform knows of an application of which it runs a fragment.
 
         Raises:
-            UnknownName: it runs none of this name.
-            NotNow: it is started only when the outcome of a plan is known.
+            UnknownName, NotNow: it runs none of this name, or starts it when the outcome of a plan is known.
         """
         if (plan := self.in_doubt(application)) is not None and application not in self._local.deployed:
             raise NotNow(in_doubt(application, plan, self.name))

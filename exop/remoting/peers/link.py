@@ -81,11 +81,6 @@ class PeerLink:
         return self._connection is not None
 
     @property
-    def cure(self) -> str:
-        """What helps if the peer is lost, with a place for its name; this platform may not dial it."""
-        return "start {} again, or repair the network" + ("" if self.uri else ", or link it by `exop connect URI`")
-
-    @property
     def round_trip(self) -> float | None:
         """Seconds of the last heartbeat and its answer."""
         return None if (connection := self._connection) is None else connection.round_trip
@@ -97,7 +92,8 @@ class PeerLink:
             self._news.wait_for(lambda: self.client is not None or not self.connected, 2.0)
         if (client := self.client) is None or not self.connected:
             address, problem = self.uri or self.peer, self.reason or "not connected yet"
-            cure = "" if self.refused else f"{self.cure.format('it')}; "
+            dial = "" if self.uri else ", or link it by `exop connect URI`"
+            cure = "" if self.refused else f"start it, or repair the network{dial}; "
             raise PeerUnreachable(address=address, problem=problem, cure=f"{cure}see `exop peers`")
         return client
 
