@@ -158,7 +158,8 @@ class Platform(Management[Plan]):
     def _link(self, stored: Mapping[str, str]) -> None:
         """Listen, and begin the links to the peers; one that was stored by `connect_peer` prevents no start."""
         peers = {**stored, **self._peers}
-        if self._listen is not None or peers or self._announce or self._hosts.exchange.machines:
+        files = self._identity, self._policy  # read at once: an unusable one is told before `exop connect` needs it
+        if self._announce or peers or self._hosts.exchange.machines or {self._listen, *files} != {None}:
             remoting = self.remoting
             for peer, uri in peers.items():
                 try:

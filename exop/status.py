@@ -16,6 +16,7 @@ from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.metrics import READING, Counts, Tally, quantiles
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.source import RESTART
 from exop.runtime.lifecycle import State
 from exop.safe_repr import error_text, message, safe_repr
 
@@ -34,7 +35,10 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         **_channels(deployment),
         # A previous slet that has taken over again reports its own errors.
         "replaced": [facts for key, facts in list(deployment.replaced.items()) if key not in present],
-        "crashed": {name: told(error) for name, error in deployment.crashed()},
+        "crashed": {
+            name: told(error) if error is deployment.defect else f"{told(error)}; {RESTART}"
+            for name, error in deployment.crashed()
+        },
     }
 
 

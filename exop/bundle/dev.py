@@ -188,8 +188,17 @@ class Generation:
     plugin: Any
 
 
+def check_folder(folder: Path) -> None:
+    """Raise `BundleError` unless a folder is a package or a bundle."""
+    if not any((folder / one).is_file() for one in (MANIFEST, "__init__.py")):
+        problem = f"cannot be developed: {folder} has neither a {MANIFEST} nor an __init__.py"
+        cure = "make it a package with a @hookimpl register_builders(), or `exop bundle new`"
+        raise BundleError(bundle=folder.name, problem=problem, cure=cure)
+
+
 def load_generation(folder: Path, before: Generation | None, wire: Wire) -> Generation:
     """Import a folder; definitions that have not changed since *before* are taken over from it."""
+    check_folder(folder)
     files = {str(path): (folder / path).read_bytes() for path in files_of(folder)}
     modules = {path: content for path, content in files.items() if path.endswith(".py")}
     manifest: Manifest | None = None
@@ -197,12 +206,8 @@ def load_generation(folder: Path, before: Generation | None, wire: Wire) -> Gene
     if MANIFEST in files:
         manifest = checked_archive(files, str(folder)).manifest
         name, package, required = manifest.key, manifest.package, wire(manifest)
-    elif "__init__.py" in files:
-        name, package = folder.name, name_from(folder.name).replace("-", "_")
     else:
-        problem = f"cannot be developed: {folder} has neither a {MANIFEST} nor an __init__.py"
-        cure = "make it a package with a @hookimpl register_builders(), or `exop bundle new`"
-        raise BundleError(bundle=folder.name, problem=problem, cure=cure)
+        name, package = folder.name, name_from(folder.name).replace("-", "_")
     own = package_name(package, f"0+dev.{next(_numbers)}")
     here = Path.cwd().resolve()  # from there, too, the modules of the package may import each other
     place = ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name

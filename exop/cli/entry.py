@@ -137,7 +137,7 @@ def _dry_run_of(app: App, tokens: Sequence[str]) -> Sequence[str]:
 
 
 def _one_line(problem: CycloptsError) -> str:
-    text = " ".join(str(problem).split())
+    text = " ".join(str(problem).split()).removesuffix(", ...")
     if isinstance(problem, UnusedCliTokensError):
         text = f"too many arguments: {' '.join(problem.unused_tokens or ())}"
     elif (

@@ -19,6 +19,7 @@ from exop.errors import (
     ExopError,
     HomeLost,
     LastCheckpointFailed,
+    NotNow,
     PeerRefused,
     PeerUnreachable,
     PlanError,
@@ -256,7 +257,13 @@ class Federation:
             self.exchange.resolve(application, plan, commit=commit)
 
     def fragment(self, application: str) -> Survivor:
-        """Return what this platform knows of an application, or raise `UnknownName` if it runs no fragment of that."""
+        """Return what this platform knows of an application of which it runs a fragment.
+
+        Raises:
+            UnknownName, NotNow: it runs none of this name, or starts it when the outcome of a plan is known.
+        """
+        if (plan := self.in_doubt(application)) is not None and application not in self._local.deployed:
+            raise NotNow(in_doubt(application, plan, self.name))
         if (known := self.here.known.get(application)) is None:
             place = f"the platform {self.name!r}"
             raise UnknownName(place=place, kind="fragment", name=application, known=self.here.known)
@@ -368,7 +375,7 @@ class Federation:
             self.here.known[application] = known
             self._write(application, known.stored(), home=False)
         else:
-            self._forget(application)
+            self._forget(application, known.plan)
         self.exchange.send(known.home, application, messages.Report(self.name, known.plan, paused=paused))
 
     def overruled(self, application: str, plan: str) -> None:
@@ -378,10 +385,10 @@ class Federation:
             known.overruled = True
             self._write(application, known.stored(), home=False)
 
-    def _forget(self, application: str) -> None:
+    def _forget(self, application: str, settled: str = "") -> None:
         """Drop what is known of the fragment of this platform; another application may have its name from now on."""
         self._local.fragments.discard(application)
-        self.exchange.do(self.exchange.of(application).member.forget)
+        self.exchange.do(partial(self.exchange.of(application).member.forget, settled))
         if self.here.known.pop(application, None) is not None:
             self._write(application, None, home=False)
 

@@ -206,7 +206,8 @@ class Fragments:
         if home == self.name or (link is not None and link.connected) or (runs is not None and runs.finished.is_set()):
             return {"home": home}
         why = "this platform is not linked with it" if link is None else link.reason
-        cure = "" if link is not None and link.refused else f"; start {home} again or repair the network, and wait"
+        dial = ", or link it by `exop connect URI`" * (link is None or not link.uri)
+        cure = "" if link is not None and link.refused else f"; start {home} again or repair the network{dial}"
         problem = (
             f"its home {home} is not connected: {why}; the items from there and to there wait, and {application} "
             f"cannot be changed{cure}; if {home} is gone for good, `exop adopt {application} --on {self.name}` makes "

@@ -10,6 +10,7 @@ from exop.model.meshes.diff import channel_text
 from exop.model.meshes.fragments import REMOTE, Placement, fragments
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.relay import RELAY
+from exop.wiring.changes.executor import COMMITS, closed_sinks
 from exop.wiring.changes.plan import Plan, make_plan
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def _steps(plan: Plan, moved: Transfer) -> Iterator[str]:
         is_relay = any(node is not None and node.slet == RELAY for node in (step.before, step.after))
         if not (is_relay or step.node in moved.departing or step.node in moved.arriving):
             yield f"{step.verb} {step.node}: {step.text}"
+    if plan.before.durable is not None:
+        yield from (f"{one} {COMMITS}" for one in closed_sinks(plan) if one not in moved.departing)
     yield from (channel_text(old, new) for old, new in plan.changes.channels_changed if new.kind not in REMOTE)
 
 

@@ -15,9 +15,9 @@ from exop.bundle.dev import Development, Generation, WatchedFolder
 from exop.cli.commands.running import Session, report_outcome
 from exop.cli.report import Stopping
 from exop.cli.view import View
-from exop.errors import BundleError
 from exop.model.meshes.mesh import Mesh
 from tests.bundle.folders import write
+from tests.cli.shell import answer_of
 from tests.rig import eventually
 
 FILES = {
@@ -302,13 +302,9 @@ def test_a_broken_beginning_waits_for_the_first_good_save(tmp_path: Path):
 
 
 def test_a_folder_that_is_no_application_is_told(tmp_path: Path):
-    """With what to make of it."""
+    """With what to make of it: the command ends at once."""
     (tmp_path / "empty").mkdir()
-    with Platform() as platform:
-        development = platform.bundles.develop(tmp_path / "empty", lambda _: Mesh("never"))
-        outcome = development.take()
-        assert isinstance(outcome.error, BundleError)
-        assert "has neither a bundle.toml nor an __init__.py" in str(outcome.error)
+    assert "empty has neither a bundle.toml nor an __init__.py; make" in answer_of("dev", tmp_path / "empty", code=2)
 
 
 def test_a_bundle_is_developed_with_what_it_requires(tmp_path: Path):

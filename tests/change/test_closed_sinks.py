@@ -317,7 +317,7 @@ def test_every_item_is_written_once_for_long(tmp_path):
 
 def nothing_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink is closed with what it holds."""
-    monkeypatch.setattr(executor, "closed_sinks", lambda plan, components: [])
+    monkeypatch.setattr(executor, "closed_sinks", lambda plan: [])
 
 
 def settled_without_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,6 +253,7 @@ def test_a_link_is_made_again_at_every_start(tmp_path: Path):
             a.checkpoint("app")
         with platform("a", state=tmp_path / "a", listen=None) as a:
             assert "`exop connect URI` links it" in str(a.failed_to_restart["app"])
+            assert "repair the network, or link it by `exop connect URI`; if a is gone" in b.status("app")["problem"]
             a.connect_peer("inproc:b")
             a.restart("app")
             goes_on(b)

@@ -17,7 +17,7 @@ from exop import Application, Platform, Slet, input_port
 from exop.cli.commands.monitoring import dead_drivers
 from exop.cli.peers import Found
 from exop.cli.status_text import problem_lines
-from exop.errors import CheckpointError, ComponentFailed, PlanError, StateError, StillOpening
+from exop.errors import CheckpointError, ComponentFailed, NotNow, PlanError, StateError, StillOpening
 from exop.hosts.protocol.messages import Remove
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.deployment import Deployment
@@ -49,6 +49,8 @@ from tests.rig import PATIENCE, Gate, eventually
 
 #: The node that is changed on each host.
 NODES = {"b": "check", "c": "check-c", "a": "check-a"}
+#: What the log of a host says when its home returns; there may be nothing to accept.
+OTHERWISE = "where exop ps at the home shows `fragment lost`: exop accept app, there"
 
 
 class Hosts:
@@ -282,12 +284,18 @@ def test_a_member_dies_while_it_is_adopted(three: Hosts, monkeypatch: pytest.Mon
 def test_an_operator_resolves(three: Hosts, commit: bool):
     """If the home does not return, the members in doubt do what an operator decides."""
     three.change_while("a", "Committed", after=False)
-    for name in "bc":
+    three.all.pop("a")
+    three.all["b"].close()
+    three.back("b")
+    eventually(lambda: three.all["c"].remoting.peers["b"].connected, "linked")
+    for name in "cb":  # b was started again, and runs nothing
+        with pytest.raises(NotNow, match="`exop resolve"):
+            three.all[name].adopt("app")
         three.all[name].resolve("app", commit=commit)
     for name, node in (("b", "check"), ("c", "check-c")):
         one = three.all[name]
-        eventually(lambda one=one: one.status("app")["state"] == "running", f"{name} runs")
         eventually(partial(three.runs, name, node, "check_too" if commit else "check"))
+        eventually(lambda one=one: one.status("app")["state"] == "running", f"{name} runs")
         at_rest(one)
 
 
@@ -334,8 +342,11 @@ def test_a_node_whose_move_the_home_has_decided_otherwise_begins_anew(three: Hos
     goes_on(c, "check-c")
 
 
-def test_a_part_that_the_home_has_moved_away_is_removed(three: Hosts):
-    """An operator has aborted the move there, which the home had committed: the node runs at its new place alone."""
+def test_a_part_that_the_home_has_moved_away_is_removed(three: Hosts, capsys: pytest.CaptureFixture[str]):
+    """An operator has aborted the move there, which the home had committed: the node runs at its new place alone.
+
+    There is nothing to accept, and the log does not say so.
+    """
     three.change_while("a", "Committed", after=True, edit=lambda mesh: mesh.move("check", to="a"))
     three.all["b"].resolve("app", commit=False)
     eventually(lambda: three.all["b"].status("app")["state"] == "running", "the aborted change is undone")
@@ -343,10 +354,25 @@ def test_a_part_that_the_home_has_moved_away_is_removed(three: Hosts):
     eventually(lambda: "app" not in three.all["b"].applications(), "removed")
     home = three.all["a"]
     eventually(lambda: not home._hosts.homes["app"].leaving, "confirmed")
+    assert OTHERWISE in capsys.readouterr().err
     assert home.apply(home.mesh("app").move("check", to="b"), timeout=PATIENCE)
     goes_on(three.all["b"])
     assert home.remove("app", PATIENCE)
     assert not any(one.applications() for one in three.all.values())
+
+
+def test_a_part_that_the_home_has_kept_there_begins_anew(three: Hosts, capsys: pytest.CaptureFixture[str]):
+    """An operator has committed the move there, after which nothing was left, and the home had not: the log says so."""
+    three.change_while("a", "Committed", after=False, edit=lambda mesh: mesh.move("check", to="a"))
+    three.all["b"].resolve("app", commit=True)
+    eventually(lambda: "app" not in three.all["b"].applications(), "b runs nothing")
+    three.back("a")
+    home = three.all["a"]
+    eventually(lambda: three.all["b"]._hosts.exchange.machines["app"].member.due is None, "the home has answered")
+    assert OTHERWISE in capsys.readouterr().err
+    eventually(lambda: home.status("app")["state"] == "fragment lost", "the home tells it, too")
+    assert "b" in home.accept_loss("app")
+    eventually(partial(three.runs, "b", "check", "check"), "it runs there again")
 
 
 class Gated(Slet):

@@ -180,6 +180,18 @@ def test_a_change_on_one_host_touches_no_other():
     assert "    double leaves for a; it keeps no state" in notes(before, before.move("double", to=None))
 
 
+def test_a_sink_that_is_removed_commits_what_it_holds():
+    """Of a durable application, at its host: one that moves does not, since its state goes along."""
+    app = Application("app")
+    app.durable(every=1.0)
+    app.on("b").add("rows", "stock:write_parquet", item=app.add("numbers", numbers), path="out")
+    app.add("collect", collect, item="numbers")
+    found = notes(mesh := app.build(), mesh.remove("rows"))
+    told = "    rows commits what it holds: a checkpoint is taken while all drivers are parked"
+    assert [line for line in found[found.index("on b:") :] if "commits" in line] == [told]
+    assert told not in notes(mesh, mesh.move("rows", to="c"))
+
+
 def test_the_channel_and_its_content_are_told():
     """A channel with content is named; a direct one has nothing that travels."""
     app = Application("kept")

@@ -89,10 +89,10 @@ def discover(*, seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 
         seconds: Seconds to listen for announcements; 3 by default.
     """
     with the_platform(call) as platform:
-        found = platform.discover(seconds)
-    rows = [(one["name"], one["uri"], one["exop"], one["state"], one["problem"]) for one in found]
+        found, command = platform.discover(seconds), {"usable": f"exop connect {{}} --on {platform.name}"}
+    rows = [(*one.values(), command.get(one["state"], "").format(one["uri"])) for one in found]
     none = "no platform announces itself here; `exop serve --announce` does"
-    return answer(found, columns(("name", "address", "exop", "state", ""), rows) or none, json=call.json)
+    return answer(found, columns(("name", "address", "exop", "state", "", ""), rows) or none, json=call.json)
 
 
 def resolve(

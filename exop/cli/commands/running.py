@@ -123,10 +123,11 @@ def dev(
         builder: The application builder, if the folder offers several.
         quiet: Show only changes, and no progress.
     """
-    from exop.bundle.dev import WatchedFolder
+    from exop.bundle.dev import WatchedFolder, check_folder
     from exop.cli.loading import Target, build, known_plugins
     from exop.platform import Platform
 
+    check_folder(folder)  # only later mistakes wait for the next save
     catalog = known_plugins(load)
     with Stopping(patience=2) as stopping, Platform(name=name, plugins=catalog.plugins, control=True) as platform:
 

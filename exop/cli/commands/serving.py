@@ -194,8 +194,8 @@ class Keeper:
             return
         failed = {node: one["error"] for node, one in status["nodes"].items() if "error" in one}
         if failed or status["crashed"]:
-            cure = f"exop describe {name}; exop resume {name}.NODE"
-            self._log.error(status["state"], application=name, failed=failed | status["crashed"], cure=cure)
+            cure = {"cure": f"exop describe {name}; exop resume {name}.NODE"} if failed else {}  # a crash tells its own
+            self._log.error(status["state"], application=name, failed=failed | status["crashed"], **cure)
             return
         if status["state"] == "finished":
             # By this call, the platform records that the application need not be restarted.

@@ -266,6 +266,6 @@ class Exchange:
                         outcome.set_result(action)
                 case messages.Conflict():
                     facts = {"application": application, "plan": action.plan, "resolved": str(action.resolved)}
-                    facts["cure"] = f"exop accept {application}, at the home"
+                    facts["cure"] = f"where exop ps at the home shows `fragment lost`: exop accept {application}, there"
                     logger("exop.hosts").error("the home has decided otherwise than the operator here", **facts)
                     self._owner.overruled(application, action.plan)

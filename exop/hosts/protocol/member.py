@@ -184,14 +184,16 @@ class Member:
         part = self._part
         return [] if part is None or self.in_doubt != plan else self._decided(part, commit, by_hand=True)
 
-    def forget(self) -> None:
+    def forget(self, settled: str = "") -> None:
         """Accept plans of any epoch: nothing of the application runs here any more, and any home may deploy it anew.
+
+        If that is the outcome of the *settled* plan, as an operator decided, its home is still asked.
 
         A late proposal of a plan that is over may be prepared again, but its home, which it asks, answers that it is
         aborted.
         """
         self.epochs.clear()
-        self._by_hand = None
+        self._by_hand = one if (one := self._by_hand) is not None and one.plan == settled else None
 
     def _of_another(self, message: Message, now: float) -> list[Action]:
         """Process a message of a plan that is not in progress here."""
@@ -235,7 +237,8 @@ class Member:
                 f"{', '.join(old)}: another plan was committed since this one was made; if the home has lost its "
                 f"state, `exop adopt {old[0]} --on {self.name}` makes {self.name} the home"
             )
-        unsettled = f"the plan {self.plan} is not settled here; try again, or see `exop ps` if that does not help"
+        cure = "`exop resolve` if it stays in doubt" if self.in_doubt else "see `exop ps` if that does not help"
+        unsettled = f"the plan {self.plan} is not settled here; try again, or {cure}"
         return unsettled if self._part is not None else ""
 
     def _proceed(self, part: _Part, message: Proceed, now: float) -> list[Action]:

@@ -303,7 +303,9 @@ def still_pending(stored: Place, before: Place, after: Place) -> Place:
     if isinstance(after, Node):
         unfit = (one for one in taken if not inherited(replace(after, pending=(one,)), after.slet))
         edited |= {name for one in unfit for name in one.settings}
-    while gone := [one for one in taken if edited & (one.settings.keys() | _names_in(one.when))]:
+    nodes = {one.when: ast.walk(parsed_expression(one.when)) for one in taken}
+    named = {when: {one.id for one in found if isinstance(one, ast.Name)} for when, found in nodes.items()}
+    while gone := [one for one in taken if edited & (one.settings.keys() | named[one.when])]:
         edited |= {name for one in gone for name in one.settings}
         taken = [one for one in taken if one not in gone]
     back = {name for one in taken for name in one.settings}
@@ -311,7 +313,3 @@ def still_pending(stored: Place, before: Place, after: Place) -> Place:
     settings |= {name: stored.settings[name] for name in back & stored.settings.keys()}
     given: dict[str, Any] = {"given": (after.given - back) | (stored.given & back)} if isinstance(after, Node) else {}
     return replace(after, settings=settings, pending=(*taken, *after.pending), **given)
-
-
-def _names_in(condition: str) -> set[str]:
-    return {one.id for one in ast.walk(parsed_expression(condition)) if isinstance(one, ast.Name)}

@@ -58,7 +58,7 @@ def connect(
     if wanted:  # it does not answer
         raise PeerUnreachable(wanted[0].problem)
     if target is not None and Path(target).is_dir():  # a state directory, of which no platform runs
-        return RemotePlatform(target)
+        return RemotePlatform(Path(target))
     text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
     if target is not None and found and not Path(target).exists():
         silent = [one.problem for one in found if one.problem]

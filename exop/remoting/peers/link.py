@@ -92,7 +92,8 @@ class PeerLink:
             self._news.wait_for(lambda: self.client is not None or not self.connected, 2.0)
         if (client := self.client) is None or not self.connected:
             address, problem = self.uri or self.peer, self.reason or "not connected yet"
-            cure = "" if self.refused else "start it, or repair the network; "
+            dial = "" if self.uri else ", or link it by `exop connect URI`"
+            cure = "" if self.refused else f"start it, or repair the network{dial}; "
             raise PeerUnreachable(address=address, problem=problem, cure=f"{cure}see `exop peers`")
         return client
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from exop.remoting.peers.discovery import Announcement, announce, announcements
 from exop.remoting.peers.link import PeerLink
 from exop.remoting.policy import Access, AccessControl
 from exop.remoting.transport.client import ControlClient
+from exop.remoting.transport.endpoints import Endpoint
 from exop.remoting.transport.handshake import CONTROL
 from exop.remoting.transport.limits import DEFAULT_LIMITS
 from exop.remoting.transport.operation import Operation
@@ -322,13 +323,14 @@ class RemotingService:
         return self._server.hang_up(which)
 
     def _examined(self, one: Announcement) -> dict[str, str]:
-        state, problem = "peer" if one.name in self.peers else "usable", ""
+        uri, state, problem = one.uri, "peer" if one.name in self.peers else "usable", ""
         try:
+            uri = str(replace(Endpoint.parse(uri), platform=one.name))
             if state == "usable":
-                self._greet(one.uri, one.name)
+                self._greet(uri, None)
         except RemotingError as error:
             state, problem = "unusable", str(error)
-        return {"name": one.name, "uri": one.uri, "exop": one.exop, "state": state, "problem": problem}
+        return {"name": one.name, "uri": uri, "exop": one.exop, "state": state, "problem": problem}
 
     def _status(self, link: PeerLink, lost: Mapping[str, str]) -> dict[str, Any]:
         trip, contact = link.round_trip, self._contacts.get(link.peer)

@@ -73,7 +73,7 @@ class ControlClient:
     @classmethod
     def over(cls, contact: Contact, limits: Limits) -> ControlClient:
         """Call the platform that has dialled, over its connection with exchanged roles; it cannot be dialled again."""
-        client = cls("", limits=limits)
+        client = cls("inproc:", limits=limits)
         client._endpoint, client._address, client._contact = None, contact.peer.name, contact
         return client
 

@@ -61,22 +61,25 @@ class Endpoint:
 
     @classmethod
     def parse(cls, uri: str | Path) -> Endpoint:
-        """Parse a URI; text without a known scheme is the path of a socket.
+        """Parse a URI; a `Path`, or text with a slash and without a scheme, is the path of a socket.
 
         Raises:
-            AddressUnusable: the URI has no host or port, or the host of a `tcp` endpoint is not a loopback address.
+            AddressUnusable: the text is none of these, a URI has no host or port, or the host of a `tcp` endpoint is
+                not a loopback address.
         """
         text = str(uri)
         scheme, _, rest = text.partition(":")
-        if scheme not in ("tcp", "tls"):
-            return cls(scheme, rest) if scheme in ("unix", "inproc") else cls("unix", text)
+        if scheme in ("unix", "inproc"):
+            return cls(scheme, rest)
+        if isinstance(uri, Path) or ("/" in text and "://" not in text):
+            return cls("unix", text)
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
-            if not host or port is None or parts.path:
-                raise ValueError("host and port are not given")
+            if scheme not in ("tcp", "tls") or not host or port is None or parts.path:
+                raise ValueError("it is no address of a platform")
         except ValueError as problem:
-            cure = "write tcp://127.0.0.1:PORT or tls://HOST:PORT"
+            cure = "write tls://HOST:PORT, tcp://127.0.0.1:PORT, or the path of a socket, with a slash: ./NAME"
             raise AddressUnusable(address=text, problem=str(problem), cure=cure) from None
         if scheme == "tcp" and not _is_loopback(host):
             cure = "use tls:// with certificates (`exop certs`), or the host 127.0.0.1"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial, partialmethod
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from exop.errors import ChannelClosed
 from exop.logs import logger
@@ -20,6 +20,8 @@ from exop.runtime.drivers.base import Driver, Halted, acting_as
 #: Turns a push into an in-flight item for another driver; the argument is whether the push was begun.
 Pending = Callable[[bool], InFlight]
 _MARKS = frozenset(CONTROL)
+#: What helps when a defect has ended a driver.
+RESTART: Final = "restart the platform: a durable application continues; or remove the application and apply it again"
 
 
 class ThreadDriver(Driver):
@@ -106,7 +108,7 @@ class ThreadDriver(Driver):
     def _note_crash(self, error: BaseException) -> None:
         if not isinstance(error, Halted):
             self.crash = error
-            logger("exop.runtime").error("a driver has crashed", driver=self.name, exc_info=error)
+            logger("exop.runtime").error("a driver has crashed", driver=self.name, cure=RESTART, exc_info=error)
 
     def end_thread(self) -> bool:
         """End the thread, unless another thread has posted items meanwhile."""

@@ -47,6 +47,8 @@ CURE: Final = (
     "allow it (apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), --pause), or replace it with "
     "lose_state=True (--lose-state)"
 )
+#: What a plan says of each of the `closed_sinks`.
+COMMITS: Final = "commits what it holds: a checkpoint is taken while all drivers are parked"
 #: The applications that the current call is changing.
 _CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=())
 
@@ -126,8 +128,8 @@ class Changes:
         if (taker := self._running.checkpoints.taker(running)) is not None:
             trouble = taker.figures.trouble
             end = f"; warning: the last one failed, and if this one does, nothing is changed: {trouble}" * bool(trouble)
-            for node in closed_sinks(plan, running.components):
-                yield f"{node} commits what it holds: a checkpoint is taken while all drivers are parked{end}"
+            for node in closed_sinks(plan):
+                yield f"{node} {COMMITS}{end}"
         try:
             for node, tried, reason in _tried(plan, running):
                 if reason:
@@ -199,7 +201,7 @@ class Changes:
         the cut of one that does, the sinks commit a checkpoint, before anything is changed.
         """
         running, plan = change.deployment, change.plan
-        closed = [node for node in closed_sinks(plan, running.components) if node not in change.departing]
+        closed = [node for node in closed_sinks(plan) if node not in change.departing]
         if (taker := self._running.checkpoints.taker(running)) is None or not (closed or always):
             return None
         turn.enter_context(taker.reserved())
@@ -368,9 +370,9 @@ def _stall(plan: Plan, node: str, tried: str, reason: str) -> str:
     return f"the change stops the stream for about {plan.took[node]:.2g} s: {tried} ({reason})"
 
 
-def closed_sinks(plan: Plan, components: Mapping[str, Component]) -> list[str]:
+def closed_sinks(plan: Plan) -> list[str]:
     """Return the sinks that emit output with checkpoints, and would lose it, since no successor takes it over."""
-    sinks = [node for node, one in components.items() if hasattr(one.instance, "commit_checkpoint")]
+    sinks = [node for node, one in plan.before.nodes.items() if hasattr(one.slet.factory, "commit_checkpoint")]
     if plan.before.durable is not None and plan.after.durable is None:
         return sinks
     closing = {node.name for node in plan.changes.removed}

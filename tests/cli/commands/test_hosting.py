@@ -13,6 +13,8 @@ from exop.cli import main
 from exop.cli.commands.hosting import _placed, peers_text
 from exop.errors import PeerUnreachable
 from exop.remoting.api.remote_platform import RemotePlan, RemotePlatform
+from exop.remoting.peers import service
+from exop.remoting.peers.discovery import Announcement
 from tests.cli.shell import answer_of, exop, facts
 from tests.rig import PATIENCE
 
@@ -74,6 +76,18 @@ def test_a_link_that_the_command_line_makes_again(tmp_path: Path):
             platform.connect_peer("inproc:far")
             said = answer_of("disconnect", "far", "--on", "near")
         assert said == f"near does not link itself with far any more at its next start{more}\n"
+
+
+@pytest.mark.usefixtures("near")
+def test_a_platform_that_is_discovered_is_linked_by_the_command_that_is_shown(monkeypatch):
+    """The address has the name, without which one on this host is refused."""
+    with Platform(name="close-by", control=False, listen="tcp://127.0.0.1:0") as far:
+        seen = [Announcement("close-by", str(far.address).replace("close-by@", ""), "0")]
+        monkeypatch.setattr(service, "announcements", lambda seconds: seen)
+        _, line = answer_of("discover", "--seconds", "0").splitlines()
+        command = line.partition("usable")[2].split()
+        assert command[:2] == ["exop", "connect"]
+        assert answer_of(*command[1:]).startswith("near is linked with close-by at tcp://close-by@127.0.0.1:")
 
 
 @pytest.mark.usefixtures("near")

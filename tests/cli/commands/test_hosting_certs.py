@@ -64,6 +64,10 @@ def test_another_folder_by_option_or_environment(folder, monkeypatch):
             "none/ca.pem: it cannot be read: No such file or directory; make an",
         ),
         (("policy", "none.toml"), "none.toml:1: it cannot be read: No such file or directory; give a TOML file"),
+        (("serve", "--policy", "none.toml"), "none.toml:1: it cannot be read: No such file or directory; give a TOML"),
+        (("serve", "--identity", "none"), "exop: none: no such folder; give the folder NAME"),
+        (("serve", "--listen", "foo"), "exop: foo cannot be used: it is no address of a platform; write tls://HOST:"),
+        (("serve", "--peer", "b=b:7700"), "exop: b:7700 cannot be used: it is no address of a platform; write t"),
     ],
 )
 def test_mistakes_are_told_with_the_cure(words, problem):

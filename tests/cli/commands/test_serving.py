@@ -200,21 +200,24 @@ def test_a_platform_that_is_served(supervisor, tmp_path):
         heard(sock, "STOPPING=1")
 
 
-def test_the_watchdog_goes_hungry_when_a_driver_has_died(supervisor):
-    """A suspended slet is no reason for a restart, a dead driver is."""
+def test_the_watchdog_goes_hungry_when_a_driver_has_died(supervisor, capsys):
+    """A suspended slet is no reason for a restart, a dead driver is, which is logged with what helps: no resuming."""
     sock, environment = supervisor
     app = Application("app")
-    app.add("show", "stock:pass_on", item=app.add("numbers", "stock:count_up", to=1))
+    app.add("show", "stock:pass_on", item=app.add("numbers", "stock:count_up"))
     with kept_up(Platform(control=False)) as keeper:
         keeper.supervisor = Supervisor(environment)
         keeper.start([])
         keeper.platform.apply(app.build())
-        keeper.platform.wait("app")
         keeper.look()
-        heard(sock, "WATCHDOG=1", "STATUS=app finished")
+        heard(sock, "WATCHDOG=1", "STATUS=app running")
         driver = keeper.platform.deployment("app").components["numbers"].driver
         driver.crash = RuntimeError("a mistake of the platform")
+        capsys.readouterr()
         keeper.look()
+        said = capsys.readouterr().err
+        assert "a mistake of the platform; restart the platform: a durable application continues" in said
+        assert "resume" not in said
         sock.setblocking(False)
         assert "WATCHDOG" not in drained(sock)
     assert environment == {}

@@ -42,14 +42,18 @@ def test_addresses(text: str) -> None:
 
 
 def test_a_path_is_the_address_of_a_socket() -> None:
-    """Text without a scheme is a path."""
-    assert Endpoint.parse(Path("/run/a.sock")) == Endpoint("unix", "/run/a.sock")
+    """Text with a slash and without a scheme is one."""
+    for given in (path := Path("a.sock"), f"./{path}"):
+        assert Endpoint.parse(given) == Endpoint("unix", str(given))
 
 
 INVALID: dict[str, str] = {
-    "tcp://127.0.0.1": "host and port are not given",
-    "tls://:7700": "host and port are not given",
-    "tls://b:7700/path": "host and port are not given",
+    "tcp://127.0.0.1": "it is no address of a platform; write tls://HOST:PORT, ",
+    "tls://:7700": "it is no address of a platform; write tls://HOST:PORT, ",
+    "tls://b:7700/path": "it is no address of a platform; write tls://HOST:PORT, ",
+    "foo": "foo cannot be used: it is no address of a platform",
+    "10.0.0.2:7700": "10.0.0.2:7700 cannot be used: it is no address of a platform",
+    "https://b:7700": "https://b:7700 cannot be used: it is no address of a platform",
     "tls://b:port": "tls://b:port cannot be used",
     "tls://b:99999": "tls://b:99999 cannot be used",
     "tcp://10.0.0.2:7700": r"without TLS, only loopback addresses are used; use tls:// with certificates",

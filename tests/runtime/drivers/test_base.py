@@ -255,8 +255,8 @@ def test_a_closed_driver_can_be_halted():
         assert stepper.driver.join(PATIENCE)
 
 
-def test_a_crash_is_kept_and_waiting_threads_are_woken():
-    """A defect ends the driver: the error is kept and logged, and waiting threads are woken."""
+def test_a_crash_is_kept_and_waiting_threads_are_woken(capsys):
+    """A defect ends the driver: the error is kept and logged with what helps, and waiting threads are woken."""
     told = []
 
     def work(driver):
@@ -269,6 +269,7 @@ def test_a_crash_is_kept_and_waiting_threads_are_woken():
     assert driver.join(PATIENCE)
     assert isinstance(driver.crash, RuntimeError)
     assert isinstance(told[-1], RuntimeError)
+    assert "cure='restart the platform: a durable application continues" in capsys.readouterr().err
     assert rests(driver, PATIENCE)
 
 
