@@ -30,8 +30,8 @@ LONGEST = (
     "plugins/exop-duckdb",
     "tests/typing/",
 )
-#: This one kills its own Spark.
-KILLS = "tests/recovery/test_spark_kills"
+#: Parts of the names of the tests that start Java processes of their own, or kill that of others.
+OWN_JAVA = ("/cluster/", "test_spark_kills", "test_hanging")
 
 # Each of the thousands of platforms would read the entry points of all that is installed: a fifth of its test.
 _found = functools.cache(lambda path, group, read=manager.entry_points: read(group=group))
@@ -46,13 +46,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_xdist_make_scheduler(config, log):
     """Keep the tests of a file in one process, and all of Spark's, so that its Java process is started once.
 
-    The tests of a cluster and of kills start Java processes of their own.
+    Those with Java of their own are beside it, where there are several processes.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            shared = "spark" in nodeid and "/cluster/" not in nodeid and not nodeid.startswith(KILLS)
+            shared = "spark" in nodeid and not any(part in nodeid for part in OWN_JAVA)
             return "spark" if shared else nodeid.partition("::")[0]
 
     return ByFile(config, log)

@@ -69,6 +69,17 @@ class Buffered(Channel):
         self._pushers: list[Callable[[], None]] = []
 
     @property
+    def trouble(self) -> str | None:
+        """The problem of the channel; what its reader did wrong is none any more when that has been replaced."""
+        text, reader = self._trouble
+        return text if reader in (None, self.worker or self.taker) else None
+
+    @trouble.setter
+    def trouble(self, text: str | None) -> None:
+        """Note a problem, whoever reads; `None`: there is none any more."""
+        self._trouble: tuple[str | None, Driver | None] = text, None
+
+    @property
     @abstractmethod
     def depth(self) -> int:
         """The number of waiting items."""
@@ -176,15 +187,16 @@ class Buffered(Channel):
         """Let *driver*, which would wait for itself, exceed the capacity up to a limit."""
         if len(self.entries) > SPILL + self.capacity:
             where, reader = f"the queue {self.name!r}", self.worker or self.taker
-            self.trouble = f"the cycle through {where} produces more items than it consumes"
+            text = f"the cycle through {where} produces more items than it consumes"
             if reader is not None and reader.sleeping:
                 names = ", ".join(sorted(repr(queue.name) for queue in reader.queues))
-                self.trouble = (
+                text = (
                     f"{reader.name} takes nothing from {where} until something arrives in {names}, and {driver.name} "
                     f"fills both; replace it by a slet that pulls in turn, or begin again with room for all in {where}"
                 )
+            self._trouble = text, reader
             self.alarm()
-            driver.hold(self.trouble, until=lambda: driver.ending or (self.worker or self.taker) is not reader)
+            driver.hold(text, until=lambda: driver.ending or (self.worker or self.taker) is not reader)
             self.trouble = None
 
 
