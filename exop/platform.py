@@ -158,8 +158,8 @@ class Platform(Management[Plan]):
     def _link(self, stored: Mapping[str, str]) -> None:
         """Listen, and begin the links to the peers; one that was stored by `connect_peer` prevents no start."""
         peers = {**stored, **self._peers}
-        files = self._identity, self._policy  # read at once: an unusable one is told before `exop connect` needs it
-        if self._announce or peers or self._hosts.exchange.machines or {self._listen, *files} != {None}:
+        given = self._listen, self._identity, self._policy  # a file that is unusable is told before `connect` needs it
+        if self._announce or peers or self._hosts.exchange.machines or any(one is not None for one in given):
             remoting = self.remoting
             for peer, uri in peers.items():
                 try:

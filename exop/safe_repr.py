@@ -7,16 +7,11 @@ may be shown in a terminal.
 
 from __future__ import annotations
 
-import gc
 import re
-import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import islice, takewhile
+from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any, Final
 
 #: The longest text of an error, and the longest traceback, that are shown, in characters.
@@ -24,17 +19,11 @@ MESSAGE: Final = 1000
 TRACEBACK: Final = 20_000
 #: Larger groups and longer chains of exceptions are not formatted; of deep recursion, the innermost frames are.
 MOST: Final = 200
-#: So many of the innermost frames of a running stack are shown.
-FRAMES: Final = 12
 #: Seconds for a second try to make a text, after an interrupt that may be that of the user.
 _AGAIN: Final = 0.2
 #: Files whose frames are between a driver and a slet: compiled methods, and the runtime.
 _CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
-#: Packages of the platform whose frames are left out of a running stack; slets are in others.
-_OURS: Final = tuple(f"exop.{one}." for one in ("hosts", "model", "registry", "remoting", "runtime", "wiring"))
 
-#: Held while stacks of other threads are walked.
-_WALKED: Final = threading.RLock()
 
 #: Exceptions of user code, including `sys.exit()`; caught where it runs outside of the handling of items.
 RAISED: Final = (Exception, SystemExit, GeneratorExit)
@@ -135,36 +124,6 @@ def without_own_frames(error: BaseException) -> None:
 def frames_of(error: BaseException) -> traceback.StackSummary:
     """Return the frames of the place where the exception was raised, innermost last."""
     return traceback.extract_tb(_READ["__traceback__"](error), limit=-MOST)
-
-
-def frames_within(thread: int | None, entry: CodeType) -> list[tuple[FrameType, int]]:
-    """Return the frames of a thread inside of the call of *entry*, and their lines, innermost first."""
-    with frames_of_threads() as innermost:
-        walked = traceback.walk_stack(innermost[thread]) if thread in innermost else ()
-        return list(takewhile(lambda one: one[0].f_code is not entry, walked))
-
-
-@contextmanager
-def frames_of_threads() -> Iterator[dict[int, FrameType]]:
-    """Yield the innermost frame of each thread by its number; the stacks may be walked within the block.
-
-    No garbage is collected meanwhile: before Python 3.12 `f_back` may start a collection, in which the other thread
-    leaves the very frame that is being read, and the process crashes.
-    """
-    with _WALKED:
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            yield sys._current_frames()
-        finally:
-            if collects:
-                gc.enable()
-
-
-def stack_of(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """Return a running stack as Python prints it, without frames of the platform; the first frame is the innermost."""
-    users = (one for one in frames if not str(one[0].f_globals.get("__name__")).startswith(_OURS))
-    return clean("".join(traceback.StackSummary.extract(reversed(list(islice(users, FRAMES)))).format()))
 
 
 def _called(text_of: Callable[[object], str], thing: object, most: int, otherwise: str = "") -> str:

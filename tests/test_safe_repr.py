@@ -1,8 +1,6 @@
 """Objects and exceptions of user code as text: whatever their classes do, the text is made, bounded and printable."""
 
-import gc
 import signal
-import threading
 
 import pytest
 
@@ -10,8 +8,6 @@ from bench.exceptions import HOSTILE
 from exop.safe_repr import (
     add_note,
     error_text,
-    frames_of_threads,
-    frames_within,
     indented,
     message,
     notes_of,
@@ -105,56 +101,3 @@ def test_what_is_huge_is_shortened():
 def test_only_the_first_line_begins_a_line():
     """Further lines are indented: they cannot pass for lines of their own."""
     assert indented("one\ntwo\r\nthree") == "one\n    two\\r\n    three"
-
-
-class _Garbage:
-    """Is freed by a collection only, which it tells: finalizers let other threads run."""
-
-    def __init__(self, freed: list[str]) -> None:
-        self.own, self.freed = self, freed
-
-    def __del__(self) -> None:
-        self.freed.append("freed")
-
-
-@pytest.mark.parametrize("collects", [True, False])
-def test_nothing_is_collected_while_stacks_are_walked(collects):
-    """A collection would let another thread leave the frame that is read, which ended the process up to Python 3.11."""
-    freed, thresholds = list[str](), gc.get_threshold()
-    gc.set_threshold(1)
-    try:
-        if not collects:
-            gc.disable()
-        with frames_of_threads() as innermost, frames_of_threads():
-            _Garbage(freed)
-            kept = [[] for _ in range(100)]
-            assert (freed, gc.isenabled()) == ([], False)
-        assert threading.get_ident() in innermost
-        assert gc.isenabled() == collects
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.enable()
-    gc.collect()
-    assert freed == ["freed"]
-    assert len(kept) == 100
-
-
-def test_the_stack_within_a_call():
-    """The frames of a thread inside of one call, innermost first; none of a thread that does not exist."""
-    reached, leave = threading.Event(), threading.Event()
-
-    def entry() -> None:
-        inner()
-
-    def inner() -> None:
-        reached.set()
-        leave.wait(60)
-
-    thread = threading.Thread(target=entry)
-    thread.start()
-    reached.wait(60)
-    names = [frame.f_code.co_name for frame, _ in frames_within(thread.ident, entry.__code__)]
-    leave.set()
-    thread.join()
-    assert names[-1] == "inner"
-    assert frames_within(None, entry.__code__) == frames_within(0, entry.__code__) == []

@@ -207,7 +207,8 @@ class IsolatedEngine(Engine):
         process = self._process
         assert process is not None
         self._end()
-        how = signal.Signals(-code).name if (code := process.returncode) < 0 else f"status {code}"
+        code = process.returncode
+        how = signal.Signals(-code).name if code < 0 else f"status {code}"
         return WorkerLost(problem=self._reason or f"it ended with {how}")
 
     def _end(self) -> None:

@@ -20,7 +20,7 @@ from exop.model.slets.handover import hand_over
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.history import CALLER
-from exop.runtime.supervision.interpreter import uncollected
+from exop.stacks import uncollected
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import changing, finished
 

@@ -133,7 +133,8 @@ def _steps(plan: Plan, moved: Transfer) -> Iterator[str]:
         if not (is_relay or step.node in moved.departing or step.node in moved.arriving):
             yield f"{step.verb} {step.node}: {step.text}"
     if plan.before.durable is not None:
-        yield from (f"{one} {COMMITS}" for one in closed_sinks(plan) if one not in moved.departing)
+        made = {name: one.slet.factory for name, one in plan.before.nodes.items() if name not in moved.departing}
+        yield from (f"{one} {COMMITS}" for one in closed_sinks(plan, made))
     yield from (channel_text(old, new) for old, new in plan.changes.channels_changed if new.kind not in REMOTE)
 
 

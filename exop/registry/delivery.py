@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from exop.errors import RegistryError
-from exop.safe_repr import frames_within, stack_of
+from exop.stacks import frames_within, stack_of
 
 #: Seconds that a listener may take for one event before it is bypassed.
 PATIENCE: Final = 1.0

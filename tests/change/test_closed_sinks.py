@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 import pytest
@@ -39,8 +39,8 @@ class Position(Memento):
     number: int = 0
 
 
-class Lots(Slet):
-    """Write the items of every checkpoint into a file, as the how-to shows."""
+class Writer(Slet):
+    """Has the items of every checkpoint for a file."""
 
     path: Path
     held: Held
@@ -56,10 +56,6 @@ class Lots(Slet):
             self.put_out()
         self.held.sealed, self.held.rows, self.held.number = self.held.sealed + self.held.rows, [], number
 
-    def commit_checkpoint(self, number: int) -> None:
-        """Write the lot."""
-        self.put_out()
-
     def put_out(self) -> None:
         """Write it under its number."""
         if self.held.sealed:
@@ -67,6 +63,22 @@ class Lots(Slet):
             lot = self.path / f"{self.held.number:06d}"
             lot.write_text("".join(f"{item}\n" for _, item in self.held.sealed))
             self.held.sealed = []
+
+
+class Lots(Writer):
+    """Write the items of every checkpoint into a file, as the how-to shows."""
+
+    def commit_checkpoint(self, number: int) -> None:
+        """Write the lot."""
+        self.put_out()
+
+
+class Delegating(Writer):
+    """The same with a hook that is no method of the class."""
+
+    def __enter__(self) -> Self:
+        self.commit_checkpoint = lambda number: self.put_out()
+        return self
 
 
 class Walk:
@@ -78,8 +90,8 @@ class Walk:
         wanted: For each destination that is complete, its items.
     """
 
-    def __init__(self, folder: Path, chance: random.Random) -> None:
-        self.folder, self.chance = folder, chance
+    def __init__(self, folder: Path, chance: random.Random, sink: type[Writer] = Lots) -> None:
+        self.folder, self.chance, self.sink = folder, chance, sink
         self.allowed = self.number = self.life = 0
         self.over = False
         self.first: dict[str, int] = {}
@@ -101,7 +113,7 @@ class Walk:
     @hookimpl
     def register_slets(self) -> list[Any]:
         """The slets of the application."""
-        return [self.numbers, Lots] if hasattr(self, "numbers") else [Lots]
+        return [self.numbers, self.sink] if hasattr(self, "numbers") else [self.sink]
 
     def opened(self) -> Platform:
         """Open the platform of the life that begins."""
@@ -145,9 +157,9 @@ class Walk:
         self.number += 1
         name, kind = (
             f"sink{self.number}",
-            self.chance.choice(("stock:write_sqlite", "stock:write_parquet", "walk:Lots")),
+            self.chance.choice(("stock:write_sqlite", "stock:write_parquet", f"walk:{self.sink.__name__}")),
         )
-        spec = self.platform.slets().get(kind) or self.platform.slets()["walk:lots"]
+        spec = self.platform.slets().get(kind) or self.platform.slets()[f"walk:{self.sink.__name__.lower()}"]
         self.platform.apply(
             self.mesh().add_slet(name, spec, {"item": "numbers"}, {"path": self.folder / f"out{self.number}"})
         )
@@ -257,7 +269,7 @@ def written(path: Path) -> list[int]:
 def walked(folder: Path, seed: int) -> list[str]:
     """Return what is wrong after one walk."""
     folder.mkdir()
-    walk = Walk(folder, random.Random(seed))
+    walk = Walk(folder, random.Random(seed), Delegating if seed % 2 else Lots)
     try:
         walk.deploy()
         for _ in range(STEPS):
@@ -317,7 +329,7 @@ def test_every_item_is_written_once_for_long(tmp_path):
 
 def nothing_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink is closed with what it holds."""
-    monkeypatch.setattr(executor, "closed_sinks", lambda plan: [])
+    monkeypatch.setattr(executor, "closed_sinks", lambda plan, slets: [])
 
 
 def settled_without_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -368,11 +368,30 @@ def test_a_part_that_the_home_has_kept_there_begins_anew(three: Hosts, capsys: p
     eventually(lambda: "app" not in three.all["b"].applications(), "b runs nothing")
     three.back("a")
     home = three.all["a"]
-    eventually(lambda: three.all["b"]._hosts.exchange.machines["app"].member.due is None, "the home has answered")
-    assert OTHERWISE in capsys.readouterr().err
+    said = list[str]()
+    eventually(lambda: OTHERWISE in (said.append(capsys.readouterr().err) or "".join(said)), "the home has answered")
     eventually(lambda: home.status("app")["state"] == "fragment lost", "the home tells it, too")
     assert "b" in home.accept_loss("app")
     eventually(partial(three.runs, "b", "check", "check"), "it runs there again")
+
+
+def test_a_name_is_free_again_where_an_operator_has_removed_the_last_part(three: Hosts):
+    """The home, which has decided the same, is asked; after restarts its former plans are in nobody's way."""
+    three.change_while("a", "Committed", after=True, edit=lambda mesh: mesh.move("check", to="a"))
+    b = three.all["b"]
+    b.resolve("app", commit=True)
+    three.back("a")
+    eventually(lambda: b._hosts.exchange.machines["app"].member._by_hand is None, "the home has answered")
+    b.close()
+    three.back("b")
+    assert three.all["a"].remove("app", PATIENCE)
+    three.all["a"].close()
+    three.back("a")
+    app = Application("app")
+    app.add("out", "stock:show", item=app.on("b").add("numbers", "stock:count_up", to=3))
+    home = three.all["a"]
+    assert home.apply(app.build(), timeout=PATIENCE)
+    assert home.wait("app", PATIENCE)
 
 
 class Gated(Slet):

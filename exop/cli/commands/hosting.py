@@ -90,7 +90,8 @@ def discover(*, seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 
     """
     with the_platform(call) as platform:
         found, command = platform.discover(seconds), {"usable": f"exop connect {{}} --on {platform.name}"}
-    rows = [(*one.values(), command.get(one["state"], "").format(one["uri"])) for one in found]
+    head = ("name", "uri", "exop", "state", "problem")
+    rows = [(*(one[name] for name in head), command.get(one["state"], "").format(one["uri"])) for one in found]
     none = "no platform announces itself here; `exop serve --announce` does"
     return answer(found, columns(("name", "address", "exop", "state", "", ""), rows) or none, json=call.json)
 

@@ -24,7 +24,8 @@ from exop.model.values.classes import Declared
 from exop.model.values.encoding import Part, decode, encode, fields_of
 from exop.model.values.pieces import LARGE, Pieces, dicts_of, large_parts
 from exop.runtime.log import copying
-from exop.runtime.supervision.interpreter import uncollected, yield_gil
+from exop.runtime.supervision.interpreter import yield_gil
+from exop.stacks import uncollected
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -236,7 +236,7 @@ class Moves:
 
 
 def check_trying(plan: Plan, moves: Moves, home: str) -> None:
-    """Refuse trials and standbys over hosts: of a node that moves and cannot have one, or if code had to travel."""
+    """Raise `PlanError` for trials and standbys that are not possible over hosts: see the texts."""
     if plan.shadow is None and plan.keep is None:
         return
     for one in moves.hosts.values():

@@ -209,7 +209,7 @@ class Feeder(Follower):
         self.throttling, self.capacity, self._still = False, max(capacity, self.near), LAST
 
     def settle(self) -> None:
-        """Wait until the twin has processed everything, and refuse unless it may take over; the leader is parked."""
+        """Wait until the twin has processed everything; raise `PlanError` if it may not take over."""
         with self._news:
             done = self._news.wait_for(lambda: self.lost is not None or self._answered == self._given, self.seconds)
         if not done:

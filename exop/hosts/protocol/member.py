@@ -193,7 +193,8 @@ class Member:
         aborted.
         """
         self.epochs.clear()
-        self._by_hand = one if (one := self._by_hand) is not None and one.plan == settled else None
+        if self._by_hand is not None and self._by_hand.plan != settled:
+            self._by_hand = None
 
     def _of_another(self, message: Message, now: float) -> list[Action]:
         """Process a message of a plan that is not in progress here."""
@@ -223,7 +224,8 @@ class Member:
             return []
         self._by_hand, self._settled[settled.plan] = None, Settled(settled.plan, decision.commit, {})
         if decision.commit == settled.commit:  # on record: after a restart, the home has forgotten the plan
-            return [Record(Settled(settled.plan, settled.commit, settled.epochs))]
+            one = Settled(settled.plan, settled.commit, settled.epochs)
+            return [Record(one)] * (one.epochs.keys() <= self.epochs.keys())  # unless nothing of it is left here
         self.epochs.subtract(dict.fromkeys(settled.epochs, 1))  # of a commit, which is none for the home
         return [Conflict(settled.plan, resolved=settled.commit)]
 

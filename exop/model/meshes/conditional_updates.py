@@ -303,8 +303,8 @@ def still_pending(stored: Place, before: Place, after: Place) -> Place:
     if isinstance(after, Node):
         unfit = (one for one in taken if not inherited(replace(after, pending=(one,)), after.slet))
         edited |= {name for one in unfit for name in one.settings}
-    nodes = {one.when: ast.walk(parsed_expression(one.when)) for one in taken}
-    named = {when: {one.id for one in found if isinstance(one, ast.Name)} for when, found in nodes.items()}
+    trees = {one.when: parsed_expression(one.when) for one in taken}
+    named = {when: {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)} for when, tree in trees.items()}
     while gone := [one for one in taken if edited & (one.settings.keys() | named[one.when])]:
         edited |= {name for one in gone for name in one.settings}
         taken = [one for one in taken if one not in gone]

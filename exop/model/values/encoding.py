@@ -454,5 +454,5 @@ READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
     Tag.TABLE: lambda v, reader: columns.read_arrow(v[0], table=True, foreign=reader.declared is not None),
     Tag.PATH: _only(Path),
 }
-_MARKS: Final = {bytes([tag]): _Mark(read) for tag, read in READERS.items()}
+_MARKS: Final = {bytes([tag]): _Mark(READERS[tag]) for tag in Tag}
 _OWN: Final = _Decoder(None)

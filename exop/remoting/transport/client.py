@@ -30,7 +30,7 @@ AnyRequest: TypeAlias = Request | Mapping[str, Any] | None
 
 
 class ControlClient:
-    """Call the operations of the platform at *address*: a socket path, its state directory, or a URI.
+    """Call the operations of the platform at *address*: a URI, or the path of its socket or state directory.
 
     The client connects at the first call, and once more after the platform has closed an idle connection. Threads may
     share a client, whose calls are made one after the other. A call without an answer closes the connection, so that no
@@ -118,10 +118,12 @@ class ControlClient:
             reason = f"its reply to {operation!r} is of another type ({problem})"
             raise PeerRefused(address=self._address, problem=reason) from None
 
-    def items(self, operation: str, request: PageRequest, item: type[T]) -> Iterator[T]:
+    def items(
+        self, operation: str, request: PageRequest, item: type[T], *, timeout: float | None = None
+    ) -> Iterator[T]:
         """Call an operation that answers in pages until the last page, and yield the items of all pages."""
         while True:
-            found = self.call(operation, request, cast(Any, Page)[item])
+            found = self.call(operation, request, cast(Any, Page)[item], timeout=timeout)
             yield from found.items
             if found.after is None:
                 return

@@ -71,7 +71,7 @@ class Endpoint:
         scheme, _, rest = text.partition(":")
         if scheme in ("unix", "inproc"):
             return cls(scheme, rest)
-        if isinstance(uri, Path) or ("/" in text and "://" not in text):
+        if isinstance(uri, Path) or ("/" in text and ":" not in text.partition("/")[0]):
             return cls("unix", text)
         try:
             parts = urlsplit(text)

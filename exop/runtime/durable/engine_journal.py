@@ -57,7 +57,8 @@ class EngineJournal(Tie):
     def take(self, port: str, payload: Any) -> Any | None:
         """Append the part of a payload that is not yet in the log, and return that part."""
         log, size, first = self._logs[port], self._size(port, payload), self.arrived(port)
-        known = min((end := log.end) - first, size)
+        end = log.end
+        known = min(end - first, size)
         fresh = None if known >= size else payload if known <= 0 else cut(payload, known, size)
         if fresh is not None:
             log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])

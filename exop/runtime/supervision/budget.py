@@ -18,7 +18,8 @@ from typing import Any, Final, Generic, TypeVar
 from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.runtime.supervision.interrupts import check_interrupt, interrupted, woken
-from exop.safe_repr import RAISED, error_text, frames_within, stack_of
+from exop.safe_repr import RAISED, error_text
+from exop.stacks import frames_within, stack_of
 
 T = TypeVar("T")
 

@@ -6,8 +6,6 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from exop.errors import PlanError
@@ -17,8 +15,6 @@ from exop.errors import PlanError
 #: file) can starve others for seconds, since it wins each race to take the lock again. At 0.2 ms neither happens, and
 #: the throughput of two busy drivers is the same.
 SWITCH_INTERVAL: Final = 0.0002
-#: For each block without collections: whether they are to be resumed after it.
-_UNCOLLECTED: Final[list[bool]] = []
 #: The original switch interval, once for each running platform: the first shortens it, the last restores it.
 _BEFORE: Final[list[float]] = []
 _LOCK: Final = threading.Lock()
@@ -62,20 +58,3 @@ def collect_young() -> None:
     """Collect the youngest generation (50 µs), so that the objects of a pause start no collection during it."""
     if gc.isenabled():
         gc.collect(0)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Put off garbage collections during the block, in all threads.
-
-    One that looks at all objects of the process takes 10 ms for 40,000 of them.
-    """
-    with _LOCK:
-        _UNCOLLECTED.append(_UNCOLLECTED[0] if _UNCOLLECTED else gc.isenabled())
-        gc.disable()
-    try:
-        yield
-    finally:
-        with _LOCK:
-            if _UNCOLLECTED.pop() and not _UNCOLLECTED:
-                gc.enable()

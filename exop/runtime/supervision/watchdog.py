@@ -30,7 +30,8 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.failure_state import Hang
-from exop.safe_repr import error_text, frames_of_threads, stack_of
+from exop.safe_repr import error_text
+from exop.stacks import frames_of_threads, stack_of
 
 #: The interval at which every driver measures one item, and all applications are checked, in seconds.
 SAMPLING: Final = 0.05

@@ -128,7 +128,7 @@ class Changes:
         if (taker := self._running.checkpoints.taker(running)) is not None:
             trouble = taker.figures.trouble
             end = f"; warning: the last one failed, and if this one does, nothing is changed: {trouble}" * bool(trouble)
-            for node in closed_sinks(plan):
+            for node in closed_sinks(plan, {node: one.instance for node, one in running.components.items()}):
                 yield f"{node} {COMMITS}{end}"
         try:
             for node, tried, reason in _tried(plan, running):
@@ -201,7 +201,8 @@ class Changes:
         the cut of one that does, the sinks commit a checkpoint, before anything is changed.
         """
         running, plan = change.deployment, change.plan
-        closed = [node for node in closed_sinks(plan) if node not in change.departing]
+        made = {node: one.instance for node, one in running.components.items() if node not in change.departing}
+        closed = closed_sinks(plan, made)
         if (taker := self._running.checkpoints.taker(running)) is None or not (closed or always):
             return None
         turn.enter_context(taker.reserved())
@@ -370,9 +371,12 @@ def _stall(plan: Plan, node: str, tried: str, reason: str) -> str:
     return f"the change stops the stream for about {plan.took[node]:.2g} s: {tried} ({reason})"
 
 
-def closed_sinks(plan: Plan) -> list[str]:
-    """Return the sinks that emit output with checkpoints, and would lose it, since no successor takes it over."""
-    sinks = [node for node, one in plan.before.nodes.items() if hasattr(one.slet.factory, "commit_checkpoint")]
+def closed_sinks(plan: Plan, slets: Mapping[str, Any]) -> list[str]:
+    """Return the sinks that emit output with checkpoints, and would lose it, since no successor takes it over.
+
+    *slets* has the slet of each node, or its class where it runs on another host.
+    """
+    sinks = [node for node, one in slets.items() if hasattr(one, "commit_checkpoint")]
     if plan.before.durable is not None and plan.after.durable is None:
         return sinks
     closing = {node.name for node in plan.changes.removed}

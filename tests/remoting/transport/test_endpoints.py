@@ -53,6 +53,8 @@ INVALID: dict[str, str] = {
     "tls://b:7700/path": "it is no address of a platform; write tls://HOST:PORT, ",
     "foo": "foo cannot be used: it is no address of a platform",
     "10.0.0.2:7700": "10.0.0.2:7700 cannot be used: it is no address of a platform",
+    "tls:/b:7700": "tls:/b:7700 cannot be used",
+    "b:7700/": "b:7700/ cannot be used",
     "https://b:7700": "https://b:7700 cannot be used: it is no address of a platform",
     "tls://b:port": "tls://b:port cannot be used",
     "tls://b:99999": "tls://b:99999 cannot be used",

@@ -10,7 +10,7 @@ import pytest
 from exop import Platform
 from exop.cli import main
 from exop.errors import PlanError, StateError
-from exop.runtime.supervision.interpreter import collect_young, uncollected, yield_gil
+from exop.runtime.supervision.interpreter import collect_young, yield_gil
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -75,18 +75,3 @@ def test_a_python_without_its_lock_is_refused(capsys, monkeypatch):
     python = next(one for one in json.loads(capsys.readouterr().out) if one["subject"] == "Python")
     assert python["verdict"] == "broken"
     assert "free-threaded" in python["fact"]
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_garbage_is_not_collected_in_nested_blocks_and_then_as_before(enabled):
-    """The last block restores what was set before the first one."""
-    before = gc.isenabled()
-    (gc.enable if enabled else gc.disable)()
-    try:
-        with uncollected():
-            with uncollected():
-                assert not gc.isenabled()
-            assert not gc.isenabled()
-        assert gc.isenabled() is enabled
-    finally:
-        (gc.enable if before else gc.disable)()
