@@ -11,7 +11,7 @@ from exop.model.meshes.fragments import REMOTE, Placement, fragments
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.relay import RELAY
 from exop.wiring.changes.executor import COMMITS, closed_sinks
-from exop.wiring.changes.plan import Plan, make_plan
+from exop.wiring.changes.plan import Plan, lost_state, make_plan
 
 if TYPE_CHECKING:
     from exop.wiring.changes.arrivals import MoveCost
@@ -132,6 +132,7 @@ def _steps(plan: Plan, moved: Transfer) -> Iterator[str]:
         is_relay = any(node is not None and node.slet == RELAY for node in (step.before, step.after))
         if not (is_relay or step.node in moved.departing or step.node in moved.arriving):
             yield f"{step.verb} {step.node}: {step.text}"
+            yield from lost_state(plan, step)
     if plan.before.durable is not None:
         made = {name: one.slet.factory for name, one in plan.before.nodes.items() if name not in moved.departing}
         yield from (f"{one} {COMMITS}" for one in closed_sinks(plan, made))

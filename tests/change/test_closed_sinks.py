@@ -301,6 +301,8 @@ def test_a_sink_is_closed_also_while_nothing_can_be_stored(tmp_path):
                 r"replace (\S+) by (\S+) with another path and lose_state=True \(--lose-state\)$", str(refused.value)
             )
             assert cure is not None
+            told = f"{name} commits what it holds: .*; warning: the last one failed, and if this one does, .*: no room"
+            assert re.search(told, str(walk.platform.plan(walk.mesh().remove(name))))
             walk.platform.apply(walk.mesh().replace(cure[1], slets[cure[2]], lose_state=True, path=lines))
             before = walk.allowed
             walk.flow()

@@ -192,6 +192,14 @@ def test_a_sink_that_is_removed_commits_what_it_holds():
     assert told not in notes(mesh, mesh.move("rows", to="c"))
 
 
+def test_a_state_that_is_lost_is_told():
+    """Of a node that is removed, at its host; one that moves has it there."""
+    mesh = spanning()
+    told = "    the state of check (Last) is lost"
+    assert told in notes(mesh, mesh.remove("check"))
+    assert told not in notes(mesh, mesh.move("check", to="third"))
+
+
 def test_the_channel_and_its_content_are_told():
     """A channel with content is named; a direct one has nothing that travels."""
     app = Application("kept")

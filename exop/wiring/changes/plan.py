@@ -395,10 +395,10 @@ def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened
         yield from sinks_that_refuse(plan.after, plan.before)
         yield from _drained(plan, deployment, kinds)
         late = plan.exchanged()[1]
-        handed = {name for move in plan.moves for name in move.before}
         for step in plan.steps:
             if step.node in components:
-                yield from _of_predecessor(step, components[step.node], handed=step.node in handed)
+                yield from _of_predecessor(step, components[step.node])
+                yield from lost_state(plan, step)
             if step.after is not None and step.verb in ("add", "replace"):
                 yield from _of_successor(step, step.after, opened.get(step.after.slet.identity), late=step.node in late)
 
@@ -424,14 +424,18 @@ def _drained(plan: Plan, deployment: Deployment, kinds: Kinds) -> Iterator[str]:
         yield f"no port reads {name} then: its items are dropped"
 
 
-def _of_predecessor(step: Step, component: Component, *, handed: bool) -> Iterator[str]:
-    """Describe what a change takes from a component that is removed or replaced; unless its state is *handed* on."""
+def lost_state(plan: Plan, step: Step) -> Iterator[str]:
+    """Describe the state of a node that is removed, unless the others of its group get it."""
+    kept = step.before.slet.memento if step.before is not None and step.verb == "remove" else None
+    if kept is not None and not any(step.node in move.before for move in plan.moves):
+        yield f"the state of {step.node} ({kept.__qualname__}) is lost"
+
+
+def _of_predecessor(step: Step, component: Component) -> Iterator[str]:
+    """Describe what a change takes from a component that is removed or replaced."""
     spec, kept = component.spec, component.trouble.kept
-    if step.verb == "remove":
-        if kept is not None and kept.port:
-            yield f"{step.node} is suspended on the item {safe_repr(kept.item, 200)}, which is lost"
-        if spec.state is not None and not handed:
-            yield f"the state of {step.node} ({spec.state[1].__qualname__}) is lost"
+    if step.verb == "remove" and kept is not None and kept.port:
+        yield f"{step.node} is suspended on the item {safe_repr(kept.item, 200)}, which is lost"
     if step.verb == "replace" and spec.iterated and not spec.inputs and spec.state is None:
         yield f"{step.node} keeps no position in a memento: its successor decides where to begin"
     if step.verb in ("replace", "remove") and spec.own_driver:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from exop.errors import NotRebuildable, counted, told
 from exop.model.items import CONTROL
+from exop.model.meshes.fragments import REMOTE
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import node_at
@@ -129,6 +130,7 @@ def _path_to(node: Node, deployment: Deployment, port: str) -> list[Hop]:
         producers, kind = mesh.producers(name), channel.kind
         if kind not in ("direct", "queue", "window") or len(producers) != 1 or channel.live:
             fed = kind if len(producers) == 1 else f"{kind}, fed by {len(producers)} slets"
+            fed = "a connector to another host" if kind in REMOTE else fed
             raise _refused(node, f"its input {name!r} is no log (it is {fed})", OTHERWISE)
         before, out = producers[0]
         if isinstance(channel, WindowChannel) and channel.unpunctuated and timed_by(channel) is not None:
