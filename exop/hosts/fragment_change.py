@@ -234,6 +234,8 @@ class FragmentChange(Participant):
         self._surely(partial(super()._finish, turn, made=True))
         failpoint("plan-carried-out")
         self._surely(partial(self._write, deployment))
+        if self._handing is not None:
+            self._handing.remove_logs()
         known = self._known(change.target.revision if change is not None else 0)
         is_empty = deployment is not None and not (deployment.mesh.nodes or deployment.mesh.channels)
         paused = change.pause.seconds if change is not None else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,12 @@ from exop.hosts.moves.handing import Handing
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.log import copying, disk
 from exop.runtime.log.memory import flat
+from exop.wiring.changes.change import Change
+from exop.wiring.changes.executor import Changes
 from tests.change.tools import plain, whole
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.hosts.test_absent_hosts import RELEASED, released
-from tests.rig import eventually
+from tests.rig import PATIENCE, eventually
 
 KINDS = {"log": {"keep": "all"}, "partitioned_log": {"keep": "all", "by": "real", "partitions": 3}}
 
@@ -95,6 +98,29 @@ def test_a_log_on_disk_moves_and_comes_back(kind: str, durable: float | None, tm
                 one.host.checkpoint(APP)
             assert [name for name in ("h1", "h2") if one.files(name)] == [host]
             assert not [*(tmp_path / host).glob(f"channels/**/*{copying._COPY}")]
+
+
+def test_a_log_that_has_come_back_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It comes back while the change in which it has left still closes what that has replaced."""
+    back, close, release, released_here = threading.Event(), Changes.close, Handing.release, list[str]()
+
+    def late(self: Changes, change: Change) -> None:
+        assert not change.removed or back.wait(PATIENCE)
+        close(self, change)
+
+    def noted(self: Handing) -> None:
+        release(self)
+        released_here.append(self.host)
+
+    monkeypatch.setattr(Changes, "close", late)
+    monkeypatch.setattr(Handing, "release", noted)
+    with logged(tmp_path) as one:
+        one.move("h2")
+        one.move("h1")
+        back.set()
+        eventually(lambda: sorted(released_here) == ["h1", "h1", "h2", "h2"], "both changes are over")
+        assert one.files("h1")
+        one.move("h2")
 
 
 def test_what_comes_while_a_log_is_copied_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

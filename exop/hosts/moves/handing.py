@@ -115,11 +115,14 @@ class Handing:
         for folder in self._copies:
             copying.remove(folder)
 
-    def release(self) -> None:
-        """Free what is no longer used: parts of states that were sent or taken, slets and logs that have left."""
+    def remove_logs(self) -> None:
+        """Remove the logs that have left; in the turn of this change, since the next one may bring them back."""
         for name, folder in self._logs().items():
             if name in self.transfer.contents and folder is not None:
                 copying.remove(folder)
+
+    def release(self) -> None:
+        """Free what is no longer used: parts of states that were sent or taken, and slets that have left."""
         self.ahead.sent.clear()
         for copied in self.ahead.parts.values():
             copied.clear()
