@@ -293,8 +293,11 @@ class Bundles:
         versions = [one for one in self._known.in_order() if one.manifest.name == name]
         fitting = (self._known.started(name) or versions) if started else versions
         if not fitting or (len(fitting) > 1 and (started or sole)):
-            known = [one.key for one in fitting] or self._known
-            raise UnknownName(place=f"the platform {self._context.name!r}", kind="bundle", name=name, known=known)
+            if fitting:
+                cure = f"name one of them: {', '.join(one.key for one in fitting)}"
+                raise BundleError(bundle=name, problem=f"has {len(fitting)} versions here", cure=cure)
+            place = f"the platform {self._context.name!r}"
+            raise UnknownName(place=place, kind="bundle", name=name, known=self._known)
         return fitting[-1]
 
     def _start(self, one: Bundle, wanted: Collection[str] = (), above: tuple[str, ...] = ()) -> None:

@@ -191,7 +191,8 @@ class Generation:
 def check_folder(folder: Path) -> None:
     """Raise `BundleError` unless a folder is a package or a bundle."""
     if not any((folder / one).is_file() for one in (MANIFEST, "__init__.py")):
-        problem = f"cannot be developed: {folder} has neither a {MANIFEST} nor an __init__.py"
+        lacks = f"has neither a {MANIFEST} nor an __init__.py" if folder.is_dir() else "is no folder"
+        problem = f"cannot be developed: {folder} {lacks}"
         cure = "make it a package with a @hookimpl register_builders(), or `exop bundle new`"
         raise BundleError(bundle=folder.name, problem=problem, cure=cure)
 

@@ -230,7 +230,8 @@ def text_of(path: Path) -> str:
             raise BuilderError(f"{path} cannot be read: it is larger than {_LARGEST:,} bytes")
         return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise BuilderError(f"{path} cannot be read: {problem}") from problem
+        why = getattr(problem, "strerror", None) or problem
+        raise BuilderError(f"{path} cannot be read: {why}; name a file that is there, in UTF-8") from problem
 
 
 def _near(path: Path) -> str:

@@ -165,7 +165,8 @@ def import_folder(folder: Path) -> ModuleType:
     if not (folder / "__init__.py").is_file():
         inside = sorted(one.parent for one in folder.glob("*/__init__.py") if one.parent.name != "tests")
         cure = f"; did you mean {' or '.join(map(str, inside[:3]))}?" if inside else ""
-        raise PluginError(plugin=folder.name, problem=f"{folder} is no package: it holds no __init__.py{cure}")
+        lacks = "it holds no __init__.py" if folder.is_dir() else "it is no folder"
+        raise PluginError(plugin=folder.name, problem=f"{folder} is no package: {lacks}{cure}")
     root = Path.cwd().resolve()
     parts = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
     if not parts or not all(part.isidentifier() for part in parts):

@@ -429,7 +429,7 @@ class Home:
                 told += f": {away}"
             elif ended.late:
                 told += "; repeat it, with a longer timeout (`--timeout`) if the command has one"
-            raise NotNow(f"{told}; nothing was changed on any host, and everything runs on as before; see `exop ps`")
+            raise NotNow(f"{told}; nothing was changed on any host; see `exop ps`")
         with self.news:
             self.news.wait_for(lambda: not found.changing, patience)
 

@@ -77,7 +77,7 @@ class Policy:
     def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.monotonic) -> None:
         self.path = Path(path)
         self.problem = ""
-        self._clock = clock
+        self._clock, self._lock = clock, threading.Lock()
         self._looked, self._stamp = clock(), file_stamps([self.path])
         self._peers = read_policy(self.path)
 
@@ -85,16 +85,20 @@ class Policy:
     def peers(self) -> dict[str, Rights]:
         """The rights of the peers that the file names."""
         if (now := self._clock()) - self._looked >= _INTERVAL:
-            self._looked = now
-            if (stamp := file_stamps([self.path])) != self._stamp:
-                self._stamp, log = stamp, logger("exop.remoting")
-                try:
-                    self._peers, self.problem = read_policy(self.path), ""
-                    log.info("the policy was read again", file=str(self.path), peers=sorted(self._peers))
-                except PolicyError as error:
-                    self.problem = str(error)
-                    log.error("the new policy is invalid; the previous one applies", error=str(error))
+            with self._lock:  # who comes meanwhile gets the new rights, or their problem
+                self._look(now)
         return self._peers
+
+    def _look(self, now: float) -> None:
+        self._looked = now
+        if (stamp := file_stamps([self.path])) != self._stamp:
+            self._stamp, log = stamp, logger("exop.remoting")
+            try:
+                self._peers, self.problem = read_policy(self.path), ""
+                log.info("the policy was read again", file=str(self.path), peers=sorted(self._peers))
+            except PolicyError as error:
+                self.problem = str(error)
+                log.error("the new policy is invalid; the previous one applies", error=str(error))
 
     def rights(self, peer: str) -> Rights:
         """Return the rights of a peer; none for one that the file does not name."""

@@ -302,7 +302,7 @@ def test_an_unknown_bundle_is_told_with_the_known(platform: Platform, tmp_path: 
         platform.bundles.start("speeds")
     for version in ("1.0.0", "1.1.0"):
         platform.bundles.install(speeds(tmp_path, version))
-    with pytest.raises(UnknownName, match=r"known: speeds@1.0.0, speeds@1.1.0"):
+    with pytest.raises(BundleError, match=r"has 2 versions here; name one of them: speeds@1.0.0, speeds@1.1.0"):
         platform.bundles.uninstall("speeds")
     assert platform.bundles.start("speeds")["bundle"] == "speeds@1.1.0"
 

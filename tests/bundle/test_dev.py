@@ -304,6 +304,7 @@ def test_a_broken_beginning_waits_for_the_first_good_save(tmp_path: Path):
 def test_a_folder_that_is_no_application_is_told(tmp_path: Path):
     """With what to make of it: the command ends at once."""
     (tmp_path / "empty").mkdir()
+    assert "nowhere is no folder; make" in answer_of("dev", tmp_path / "nowhere", code=2)
     assert "empty has neither a bundle.toml nor an __init__.py; make" in answer_of("dev", tmp_path / "empty", code=2)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -35,7 +36,7 @@ def bundle_new(
     made = make_skeleton(folder, script)
     none = f"; {script} has no function with `-> Application`: write one that builds it, and name it in bundle.toml"
     more = f", exop apply {made.name}" if made.builders else none if script is not None else ""
-    text = f"{made.key} in {folder}; next: exop bundle install {folder} --start{more}"
+    text = f"{made.key} in {folder}; next: exop bundle install {quote(str(folder))} --start{more}"
     return answer({"bundle": made.key, "folder": str(folder)}, text, json=json)
 
 

@@ -149,8 +149,10 @@ def mesh(
             if chosen == "toml":
                 print(platform.topology(name), end="")
                 return
-            made, queues = platform.mesh(name), platform.status(name)["inserted"]
-            inserted = {place: queue["reason"] for place, queue in queues.items()}
+            made, status = platform.mesh(name), platform.status(name)
+            if "home" in status:  # a fragment: all of it runs there, and nothing of the home
+                made = made.at_home(platform.name, made.nodes)
+            inserted = {place: queue["reason"] for place, queue in status["inserted"].items()}
     else:
         from exop.cli.loading import load_mesh
         from exop.wiring.changes.channels import preview

@@ -20,6 +20,7 @@ from exop.remoting.policy import Access
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.frames import FrameRefused
 from exop.remoting.transport.limits import check_length
+from exop.remoting.transport.operation import REPEAT
 from exop.remoting.transport.sockets import in_words
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
@@ -91,10 +92,9 @@ class PeerLink:
             # The connection by which a peer that dials can be called may come shortly after that of the data.
             self._news.wait_for(lambda: self.client is not None or not self.connected, 2.0)
         if (client := self.client) is None or not self.connected:
-            address, problem = self.uri or self.peer, self.reason or "not connected yet"
-            dial = "" if self.uri else ", or link it by `exop connect URI`"
+            problem, dial = self.reason or "not connected yet", "" if self.uri else ", or link it by `exop connect URI`"
             cure = "" if self.refused else f"start it, or repair the network{dial}; "
-            raise PeerUnreachable(address=address, problem=problem, cure=f"{cure}see `exop peers`")
+            raise PeerUnreachable(address=self.uri or self.peer, problem=problem, cure=f"{cure}see `exop peers`")
         return client
 
     def call(self, operation: str, /, patience: float | None = None, **arguments: Any) -> Any:
@@ -224,14 +224,14 @@ class PeerLink:
         check_length("the byte string", body.total, self.limits.body, "send it in several")
         with self._news:
             if self._connection is None:
-                raise ConnectionLost(address=self.peer, operation="send_bytes", problem=self.reason)
+                raise ConnectionLost(address=self.peer, operation="send_bytes", problem=self.reason, cure=REPEAT)
             self._transfers.add(transfer)
             self._ready.add(transfer)
         transfer.ended.wait()
         with self._news:
             self._transfers.discard(transfer)
         if body.sent < body.total:
-            raise ConnectionLost(address=self.peer, operation="send_bytes", problem=self.reason)
+            raise ConnectionLost(address=self.peer, operation="send_bytes", problem=self.reason, cure=REPEAT)
 
     def take_bytes(self, number: int, timeout: float) -> Buffer:
         """Return the byte string of that number, as soon as it has been received.
@@ -246,7 +246,7 @@ class PeerLink:
             if number in self._stored:
                 return self._stored.pop(number)
             if self._connection is not on or on is None:
-                raise ConnectionLost(address=self.peer, operation="take_bytes", problem=self.reason)
+                raise ConnectionLost(address=self.peer, operation="take_bytes", problem=self.reason, cure=REPEAT)
         raise CallTimeout(address=self.peer, operation="take_bytes", seconds=timeout)
 
     def receiving(self, number: int) -> int:

@@ -137,7 +137,8 @@ class RemotingService:
             PeerRefused: there is a link to a peer of this name at another address.
         """
         with self._lock:
-            if (link := self._link(name)).uri == uri:
+            link = self._link(name)
+            if link.uri and len({replace(Endpoint.parse(one), platform=name) for one in (link.uri, uri)}) == 1:
                 return link
             if link.uri:
                 raise PeerRefused(address=uri, problem=f"the peer {name!r} is linked already, at {link.uri}")

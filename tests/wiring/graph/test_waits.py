@@ -225,9 +225,10 @@ def crowded(platform: Platform, seed: int, rounds: int = 120) -> list[str]:
             with parked(deployment):
                 known.append(excess(deployment))
             moved.wait(0.001)
-        # Each driver has one item's results too many, at the most.
-        limit = 8 * len(deployment.drivers())
-        return [f"{known} items beyond the capacity, of {limit}"] if max(known) > limit else []
+        # Each driver has one item's results too many, at the most; where steps multiply each other's, they may be many.
+        limit, half = 8 * len(deployment.drivers()), len(known) // 2
+        grows = max(known) > limit and max(known[half:]) > max(known[:half])
+        return [f"{known} items beyond the capacity, of {limit}"] if grows else []
     finally:
         platform.remove("any")
 
