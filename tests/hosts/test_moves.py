@@ -403,7 +403,7 @@ def test_an_exclusive_slet_that_opens_at_neither_host_is_shown_and_resumed():
         there.move("h2", "b")
         grows(there.seen)
         ports.refused = {"Old"}
-        with pytest.raises(PlanError, match="runs on as before; see `exop ps`"):
+        with pytest.raises(PlanError, match="nothing was changed on any host; see `exop ps`"):
             there.move("h1", "b")
         at_rest(*there.platforms.values())
         facts = there.home.status(APP)["hosts"]["h2"]["nodes"]["b"]
