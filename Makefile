@@ -41,7 +41,7 @@ test: $(READY)   ## style, import rules, then types beside the tests (8 minutes)
 tests: $(READY)  ## the tests alone
 	$(BIN)/python -m pytest -m 'not edges' -n 3 $(SPREAD)
 
-test-edges: $(READY) ## tests with servers, or more Java than one Spark session, or most of Spark; the measured ones, types of users, the site (7 minutes)
+test-edges: $(READY) ## tests with servers and platforms of their own, or more Java than one Spark session, or most of Spark; the measured ones, types of users, the site (7 minutes)
 	$(BIN)/python -m pytest -m edges -n 2 $(SPREAD)
 
 test-all: test test-edges ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)

@@ -208,8 +208,8 @@ def test_a_closed_platform_can_be_forgotten(out):
         platform.wait("numbers", PATIENCE)
     gone = weakref.ref(platform)
     del platform
-    gc.collect()
-    assert gone() is None
+    # A thread that has just ended its work may still have it, on a busy machine.
+    eventually(lambda: gc.collect() >= 0 and gone() is None, "it is gone")
 
 
 def test_appliers_are_served_one_after_the_other(out):

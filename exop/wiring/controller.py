@@ -18,7 +18,7 @@ from exop.runtime.component import Component
 from exop.runtime.component_manager import CHANNEL, WIRING, ComponentManager
 from exop.runtime.dataflow.inlets import Parked
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import current_driver
+from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import PATIENCE, Pause
 from exop.wiring.changes.drain import Drain
@@ -228,6 +228,7 @@ class EndOfCycle:
         self._cut = [*chain.from_iterable(by_slets or pushed)]  # the outputs that push into the queues of the cycle
         self._turn = threading.Lock()
         self._done = False
+        self._counts: dict[Driver, int] = {}  # of the drivers of the feeders, when these had ended
 
     def __call__(self) -> Callable[[], None] | None:
         """Return the function that ends the cycle, if it has come to its end."""
@@ -246,12 +247,16 @@ class EndOfCycle:
         inserted, channels = self._deployment.inserted, self._deployment.channels
         queues = [one for name in self._queues if isinstance(one := inserted.get(name) or channels.get(name), Buffered)]
         drivers = {driver for member in self._members for driver in (member.driver, member.runner)}
-        around = drivers.union(feeder.runner for feeder in self._feeders)
-        if any(driver.closed for driver in around if driver is not None):  # a change may hold what was under way
+        feeding = [one.runner for one in self._feeders if one.runner is not None]
+        for driver in feeding:
+            self._counts.setdefault(driver, driver.count)
+        if any(one.closed for one in drivers.union(feeding) if one is not None):  # a change may hold what was under way
             return False
         before = [queue.cursor for queue in queues]
         moving = (driver.busy or driver.filled for driver in drivers - {current_driver()} if driver is not None)
-        fed = (feeder.runner is not None and feeder.runner.filled for feeder in self._feeders)
+        # A feeder has ended as soon as it sends its end, which may have to wait for room on its way.
+        own, counts = current_driver(), self._counts
+        fed = (one.filled or (one.busy and one is not own and one.count == counts[one]) for one in feeding)
         resting = (member.resting for member in self._members)
         if any(queue.entries for queue in queues) or any(moving) or any(fed) or any(resting):
             return False

@@ -16,6 +16,8 @@ from exop.cli.report import Stopping
 from exop.runtime.durable.store import Store
 from tests.cli.shell import COMMAND, applications, eventually, exop, lines, running
 
+pytestmark = pytest.mark.edges
+
 #: An endless source, slow enough to be watched and fast enough to wait for.
 PACED = ("pace=0.001", "output=out")
 

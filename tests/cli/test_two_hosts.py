@@ -15,6 +15,8 @@ from exop.cli.commands.serving import Reach
 from exop.errors import BuilderError
 from tests.cli.shell import answer_of, eventually, facts, running
 
+pytestmark = pytest.mark.edges
+
 SPREAD = """
 [application]
 name = "numbers"

@@ -13,6 +13,8 @@ from exop import Platform
 from exop.cli import main
 from tests.cli.shell import answer_of, applications, eventually, exop, exop_process, facts, running
 
+pytestmark = pytest.mark.edges
+
 
 @pytest.fixture
 def served(counting: Path) -> Iterator[Path]:

@@ -36,6 +36,8 @@ from exop.runtime.channels.wire import ITEMS
 from tests.remoting.attacked import GROWTH, PATIENCE, Attacked
 from tests.remoting.target import EPOCH
 
+pytestmark = pytest.mark.edges
+
 POLICY = """
 [peers.good]
 role = "observe"

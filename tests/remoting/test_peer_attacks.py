@@ -26,6 +26,8 @@ from tests.remoting.attacked import GROWTH, PATIENCE, Attacked
 from tests.remoting.certificates import UNACCEPTABLE, Forger
 from tests.remoting.target import HEADER, wait_until
 
+pytestmark = pytest.mark.edges
+
 SCHEMES = ("tcp", "tls")
 FRAME = 4 * MIB
 

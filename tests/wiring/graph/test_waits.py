@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from exop import Application, EndOfStream, InputPort, OutputPort, Platform, Slet
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
+from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from tests.mesh import test_any_mesh
 from tests.mesh.random_mesh import RandomMesh
@@ -197,6 +199,37 @@ def test_a_cycle_does_not_end_before_what_rests_inside_an_engine(rig):
     Late.go.release()  # for the end
     assert deployment.wait(PATIENCE)
     assert seen == [3, 2, 1, 0]
+
+
+class Merged(Slet):
+    """Sends on what comes from the left."""
+
+    @input_port
+    def left(self, item: int) -> int:
+        """Send it on."""
+        return item
+
+    @input_port
+    def right(self, item: int) -> None:
+        """Drop it."""
+
+
+def test_a_cycle_does_not_end_before_the_end_of_what_feeds_it_has_come(rig):
+    """A feeder has ended as soon as it sends its end, which may still be on its way: in the same item of its driver."""
+    app = Application("cycle")
+    back = app.channel("back", kind="queue")
+    app.add("merged", Merged, left=app.add("numbers", source_of([1])), right=back, out=back)
+    deployment = rig.deploy(app)
+    loop = deployment.loops[0]
+    assert deployment.wait(PATIENCE)
+    sends = Mock(busy=True, filled=False, closed=False, count=1)
+    loop._feeders, loop._done = {Mock(status=State.ENDED, runner=sends)}, False
+    loop._members = [Mock(status=State.ACTIVE, driver=None, runner=None, resting=False)]
+    assert loop() is None
+    sends.count = 2  # its driver is at something else
+    assert loop() is not None
+    sends.filled = True
+    assert loop() is None
 
 
 def excess(deployment: Any) -> int:
