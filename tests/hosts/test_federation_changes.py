@@ -111,8 +111,8 @@ def test_a_user_step_that_hangs_meets_the_deadline():
     with hosts("a", "b", "c") as (a, b, c):
         before = a.apply(counting("b", also=["c"]).replace("check-c", hangs))
         goes_on(b)
+        eventually(lambda: total(c, "check-c").number > 0)  # before: it might hang on the first item
         HANG.clear()
-        eventually(lambda: total(c, "check-c").number > 0)
         with pytest.raises(PlanError, match=r"(?s)c: .* to a safe point within 0\.5 s.*check-c is at.*in hangs"):
             a.apply(before.replace("check", check_too).replace("check-c", check_too), timeout=0.5)
         at_rest(a, b)
