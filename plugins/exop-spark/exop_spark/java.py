@@ -97,8 +97,10 @@ def java_home(java: Java, directory: Path) -> Path:
         return java.home
     wrapper = directory / "java" / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
-    wrapper.write_text(_WRAPPER.format(java=java.executable, unknown="none" if java.has_vectors else _VECTORS))
-    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+    made = wrapper.with_suffix(f".{os.getpid()}")  # the file that is there may be starting a process: it is busy
+    made.write_text(_WRAPPER.format(java=java.executable, unknown="none" if java.has_vectors else _VECTORS))
+    made.chmod(made.stat().st_mode | stat.S_IXUSR)
+    made.replace(wrapper)
     return wrapper.parent.parent
 
 
