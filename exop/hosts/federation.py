@@ -262,9 +262,12 @@ class Federation:
         Raises:
             UnknownName, NotNow: it runs none of this name, or starts it when the outcome of a plan is known.
         """
-        if (plan := self.in_doubt(application)) is not None and application not in self._local.deployed:
+        finishes, known = self.exchange.finishes(application), self.here.known.get(application)  # in this order
+        if (plan := self.in_doubt(application)) and (known is None or application not in self._local.deployed):
             raise NotNow(in_doubt(application, plan, self.name))
-        if (known := self.here.known.get(application)) is None:
+        if known is None and finishes:
+            raise NotNow(f"{self.name} is just carrying out a plan of {application}; try again")
+        if known is None:
             place = f"the platform {self.name!r}"
             raise UnknownName(place=place, kind="fragment", name=application, known=self.here.known)
         channels = self._local.get(application).mesh.channels.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -143,7 +143,8 @@ class FragmentChange(Participant):
         self._ahead = ahead = Ahead(self.plan, self._here.links, 0.0, self._over)
         if moves:  # at once: the hosts that send parts of states may be prepared earlier
             ahead.expect()
-        known, deployed = self._here.known.get(name), running.deployed.get(name)
+        with running.changes.turn(name):  # the former plan may still be removing the fragment that it has emptied
+            known, deployed = self._here.known.get(name), running.deployed.get(name)
         self._check(work, known, deployed)
         if deployed is None or deployed.finished.is_set():
             self._began = True
@@ -241,13 +242,14 @@ class FragmentChange(Participant):
         paused = change.pause.seconds if change is not None else 0.0
         if not is_empty:
             self._surely(partial(self._settled, name, known, False, paused))
-        turn.close()
-        if change is not None:
-            self._surely(partial(running.changes.close, change))
-        if is_empty and not (self._pairs is not None and self._pairs.keeps):
-            self._surely(partial(running.remove, name))  # before the home makes the next change, which may begin one
-        if is_empty:
-            self._surely(partial(self._settled, name, known, True, paused))
+        with running.changes.turn(name) if is_empty else nullcontext():  # before another plan begins a fragment
+            turn.close()
+            if change is not None:
+                self._surely(partial(running.changes.close, change))
+            if is_empty and not (self._pairs is not None and self._pairs.keeps):
+                self._surely(partial(running.remove, name))
+            if is_empty:
+                self._surely(partial(self._settled, name, known, True, paused))
         if self._handing is not None:
             self._handing.release()
 

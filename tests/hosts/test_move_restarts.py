@@ -55,7 +55,11 @@ def dies_in(there: Hosts, name: str, mesh: Mesh, record: str = "Settled", *, aft
 
 
 def returned(home: Platform, before: Mesh) -> None:
-    """Move all that a change has moved back to where it was, as soon as the hosts permit it."""
+    """Move all that a change has moved back to where it was, as soon as the hosts permit it.
+
+    A source is not moved back where the streams of its channel have ended meanwhile: that is refused.
+    """
+    refusal = [""]
 
     def back() -> bool:
         try:
@@ -66,13 +70,19 @@ def returned(home: Platform, before: Mesh) -> None:
                     after = after.move(name, to=place.host or home.name)
             if is_possible(mesh, after):
                 home.apply(after)
-        except (NotNow, UnknownName):  # a host has not returned yet
-            return False
+        except (NotNow, UnknownName) as refused:  # a host has not returned yet
+            refusal[:] = [str(refused)]
+            assert "without its fragment" not in refusal[0]
+            return "would come behind the end" in refusal[0]
         except PlanError as refused:
             assert "has finished" in str(refused)  # noqa: PT017
         return True
 
-    eventually(back, "the way back")
+    try:
+        eventually(back, "the way back")
+    except AssertionError as late:
+        late.add_note(f"last refused: {refusal[0]}")
+        raise
 
 
 def run_again(there: Hosts, name: str, outcome: str | None) -> None:

@@ -106,7 +106,7 @@ def test_plans_over_one_node_take_turns():
     home = Coordinator("home")
     home.begin("p", {"a": Fragment(fences=("n",))}, 0.0, prepare=9, hold=2)
     (ended,) = home.begin("q", {"b": Fragment(fences=("n",))}, 0.0, prepare=9, hold=2)
-    assert ended == Ended("q", commit=False, reasons={"home": "p has not settled n"})
+    assert ended == Ended("q", commit=False, reasons={"home": "the last plan of n, p, is not settled on all hosts yet"})
 
 
 def test_before_its_yes_a_member_aborts_alone():

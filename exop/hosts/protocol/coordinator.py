@@ -101,7 +101,8 @@ class Coordinator:
         epochs = {name: self.epochs[name] for one in fragments.values() for name in one.fences}
         for other, progress in self._plans.items():
             if shared := sorted(epochs.keys() & progress.epochs.keys()):
-                return [Ended(plan, commit=False, reasons={self.name: f"{other} has not settled {', '.join(shared)}"})]
+                problem = f"the last plan of {', '.join(shared)}, {other}, is not settled on all hosts yet"
+                return [Ended(plan, commit=False, reasons={self.name: problem})]
         progress = self._plans[plan] = _Progress(plan, tuple(fragments), epochs, fragments, prepare, hold)
         progress.wave = min(one.wave for one in fragments.values())
         progress.deadline = now + prepare

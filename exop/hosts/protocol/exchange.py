@@ -217,6 +217,12 @@ class Exchange:
                     logger("exop.hosts").exception("a message was not processed")
                     time.sleep(TICK)  # what is due may be due again at once
 
+    def finishes(self, application: str) -> bool:
+        """Whether the outcome of a plan is just being carried out here."""
+        machines = self.machines.get(application)
+        works = machines is not None and machines.participant is not None and machines.participant.is_alive()
+        return works and machines is not None and not machines.member.undecided
+
     def _time_out(self, application: str, machine: Coordinator | Member) -> None:
         self._act(application, machine, machine.timeout(time.monotonic()))
 
