@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -20,6 +21,7 @@ from exop.hosts.fragment_change import RestoredChange
 from exop.hosts.protocol.messages import Report, Restart
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.durable import snapshot
+from exop.wiring.changes.executor import Changes
 from tests.hosts.hosts_rig import GATES, SEEN, Death, Network, PlanTime, at_rest, collect, goes_on, hosts, keeps, opened
 from tests.hosts.test_any_moves import is_possible
 from tests.hosts.test_federation_restarts import Hosts
@@ -225,6 +227,42 @@ def test_a_source_that_comes_back_after_a_restart_from_the_cut_of_its_move_has_a
     GATES["y"].set()
     eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
     assert home.memento("app", "keeps").items == [*range(1, 11), *range(101, 111)]
+
+
+def test_a_fragment_begins_again_while_the_change_in_which_it_left_is_not_over(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch
+):
+    """The host removes what the former change has emptied first; the home does not wait for that after a restart."""
+    home, back, asked, turn = three.all["a"], threading.Event(), threading.Event(), Changes.turn
+    home.remove("app")
+    GATES["x"].clear()
+    app = Application("app")
+    kept = app.channel("kept", "queue", host="c")
+    app.add("x", opened, tag="x", out=kept)
+    app.add("keeps", keeps, item=kept)
+    mesh = home.apply(app.build())
+    there, remove = three.all["c"]._applications, three.all["c"]._applications.remove
+
+    def late(*given: Any) -> bool:
+        assert back.wait(PATIENCE)
+        return remove(*given)
+
+    def seen(self: Changes, application: str) -> Any:
+        if self is there.changes:
+            asked.set()
+        return turn(self, application)
+
+    monkeypatch.setattr(there, "remove", late)
+    home.apply(mesh := mesh.move("kept", to="b"), timeout=1)
+    monkeypatch.setattr(Changes, "turn", seen)
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(home.apply, mesh.move("kept", to="c").at(home.mesh("app").revision), timeout=PATIENCE)
+        assert asked.wait(PATIENCE)
+        back.set()
+        change.result(PATIENCE)
+    GATES["x"].set()
+    assert home.wait("app", PATIENCE)
+    assert home.memento("app", "keeps").items == [*range(1, 11)]
 
 
 @pytest.mark.parametrize("kind", ["latch", "log"])
