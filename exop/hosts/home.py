@@ -279,6 +279,9 @@ class Home:
             if runs and problem.facts["kind"] != "fragment":  # no link to the host is known
                 raise
             return lost_fragment(application, host) if runs else ""
+        except NotNow:  # else, the plan waits there until the former one is over
+            if runs:
+                raise
         except RemotingError:  # it is away, which the change tells
             pass
         return ""
