@@ -76,7 +76,7 @@ def undelivered(status: Facts) -> Iterator[str]:
     for name, facts in status["channels"].items() if not status.keys() & {"hosts", "home"} else ():
         if facts.get("lag"):
             peer, state = facts.get("peer"), facts.get("state")
-            yield f"{counted(facts['lag'], 'event')} of {name} that {peer} has not acknowledged (connector: {state})"
+            yield f"{counted(facts['lag'], 'event')} of {name} that {peer} has not acknowledged; connector: {state}"
 
 
 def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:

@@ -21,10 +21,15 @@ from tests.hosts.hosts_rig import HANG, at_rest, check, check_too, hangs, number
 from tests.hosts.hosts_rig import hosts as linked
 from tests.rig import PATIENCE, eventually
 
+#: The channels at home of the connectors of `there_and_back`.
+CHANNELS = {"app/numbers/a>b": "numbers.to.b", "app/check/b>a": "check.from.b"}
 
-def there_and_back() -> Mesh:
-    """Numbers of the home, checked on b, and again at home."""
+
+def there_and_back(every: float | None = None) -> Mesh:
+    """Numbers of the home, checked on b, and again at home; durable with checkpoints *every* so many seconds."""
     app = Application("app")
+    if every is not None:
+        app.durable(every=every)
     app.add("back", check, item=app.on("b").add("check", check, item=app.add("numbers", endless)))
     return app.build()
 
@@ -193,6 +198,28 @@ def test_connectors_that_have_lost_their_state(tmp_path: Path):
         assert hosts.a.accept_loss("app") == ["numbers.to.b", "check.to.a"]
         assert lost(hosts.a) == lost(hosts.b) == {}
         hosts.goes_on()
+
+
+def test_connectors_tell_what_they_hold_while_the_peer_is_away(tmp_path: Path):
+    """Also after a restart, `exop peers` has the numbers and the states of `exop describe`, in both directions."""
+    with ExitStack() as stack:
+        b = stack.enter_context(platform("b", state=tmp_path / "b"))
+        with platform("a", state=tmp_path / "a", peers={"b": "inproc:b"}) as a:
+            assert a.remoting.peers["b"].wait_until(connected=True, timeout=PATIENCE)
+            a.apply(there_and_back(every=60))
+            eventually(lambda: total(a, "back").number > 500)
+            a.checkpoint("app")
+            assert {row["state"] for row in a.remoting.status()[0]["connectors"]} == {"connected"}
+            assert {a.status("app")["channels"][name]["state"] for name in CHANNELS.values()} == {"connected"}
+        b.close()
+        a = stack.enter_context(platform("a", state=tmp_path / "a", peers={"b": "inproc:b"}))
+        eventually(lambda: "refused" in a.remoting.peers["b"].reason, "it is known why b is away")
+        told, channels = a.remoting.status()[0]["connectors"], a.status("app")["channels"]
+        assert {row["connector"] for row in told} == CHANNELS.keys()
+        for row in told:
+            half = channels[CHANNELS[row["connector"]]]
+            assert row["events"] == half.get("sent", half.get("received")) > 500
+            assert row["state"] == half["state"] == "disconnected (Connection refused)"
 
 
 def finite() -> Mesh:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable, RemotingError
@@ -266,11 +266,11 @@ class PeerLink:
                 self._over.append(numbers)
             self._stored = {number: body for number, body in self._stored.items() if number not in numbers}
 
-    def traffic(self) -> list[frames.ConnectorTraffic]:
-        """The traffic of all attached connectors."""
+    def traffic(self) -> list[tuple[frames.ConnectorTraffic, Any]]:
+        """The traffic of all attached connectors, each with its half on this platform."""
         with self._news:
-            ends: list[frames.SenderEnd | frames.ReceiverEnd] = [*self._senders.values(), *self._receivers.values()]
-            return [replace(end.traffic) for end in ends]
+            senders = [(end.traffic, end.sender) for end in self._senders.values()]
+            return [*senders, *((end.traffic, end.receiver) for end in self._receivers.values())]
 
     def message(self, message: frames.Message) -> None:
         """Take a message of the peer; called by the data connection."""
@@ -386,7 +386,7 @@ class PeerLink:
             problem = end.broken or _NOT_PERMITTED
         else:
             # A peer that was restarted uses the same numbers again, and knows nothing of the last report.
-            end.number, end.reported, end.traffic.state = offer.number, None, "connected"
+            end.number, end.reported = offer.number, None
             self._bound[offer.number] = end
             self._ready.add(end)
             return
@@ -396,7 +396,6 @@ class PeerLink:
         """End the use of a number; return the inbox that used it. Under the lock."""
         if (end := self._bound.get(offer.number)) is not None:
             self._bound[offer.number] = end.number = None
-            end.traffic.state = "waiting"
         return end
 
     def _refuse(self, end: frames.ReceiverEnd, reason: str) -> None:
@@ -404,7 +403,6 @@ class PeerLink:
         if (offer := self._offers.get(end.traffic.key)) is not None and self._unbind(offer):
             # Frames under its number are lost from now on: a later inbox waits for the next offer.
             del self._offers[offer.key]
-            end.traffic.state = reason
             self._ready.add(frames.Single(frames.Refused(offer.number, reason[:_LONGEST_REASON])))
 
     def _withdrawn(self, message: frames.Withdraw) -> None:
