@@ -230,7 +230,7 @@ class FragmentChange(Participant):
         deployment = running.deployed.get(name)
         running.fragments.add(name)
         if deployment is not None:
-            deployment.is_fragment = True
+            deployment.is_fragment, deployment.begins = True, False
         self._surely(partial(super()._finish, turn, made=True))
         failpoint("plan-carried-out")
         self._surely(partial(self._write, deployment))
