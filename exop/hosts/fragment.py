@@ -256,7 +256,8 @@ class Fragments:
         try:
             over = deployment.all_ended() and settled
         except ComponentFailed as problem:
-            return Report(host, known.plan, problem={name: str(value) for name, value in problem.facts.items()})
+            facts = {**problem.facts, "node": f"{problem.facts['node']} on {host}"}
+            return Report(host, known.plan, problem={name: str(value) for name, value in facts.items()})
         finally:
             if settled:
                 deployment.changing.release()
