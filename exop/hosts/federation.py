@@ -275,6 +275,7 @@ class Federation:
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
         if (led := self._home.spanning(application)) is not None:
+            self._home.check_leads(application, led)
             return led.mesh.revision
         survivors = {self.name: (found := self.fragment(application))}
         for peer, link in self._links().items():

@@ -90,9 +90,9 @@ def led_elsewhere(application: str, host: str, home: str, other: str, *, later: 
 
     A host that is the home itself has been replaced by the other platform, unless its epoch is the *later* one.
     """
-    cure = f"give the command to it, --on {home}; another application needs another name"
     if host == home and not later:
-        cure = f"`exop remove {application} --on {home}` removes what still runs there"
+        return adopted(application, host, other)["problem"]
+    cure = f"give the command to it, --on {home}; another application needs another name"
     return f"the home of {application} is {home!r}, not {other!r}; {cure}"
 
 

@@ -199,7 +199,7 @@ class FragmentChange(Participant):
         name, home = self.application, self.plan.rpartition("@")[2]
         self._here.running.check_open(name)
         if known is not None and known.home not in (home, work.former):
-            raise PlanError(led_elsewhere(name, self._here.name, known.home, home))
+            raise PlanError(led_elsewhere(name, self._here.name, known.home, home, later=True))
         if deployed is None and known is None and not work.begins:
             raise PlanError(lost_fragment(name, self._here.name))
         if deployed is not None and deployed.finished.is_set() and not work.begins:

@@ -316,11 +316,15 @@ class Home:
                     answers[host] = {"state": "unreachable", "problem": str(problem)}
         return answers
 
+    def check_leads(self, application: str, found: Spanning | None) -> None:
+        """Raise `PlanError` if another platform has adopted an application, as one of its hosts knows."""
+        if found is not None and (another := led_by_another(self.answers(found, application, no_status, "status"))):
+            raise PlanError(another["problem"])
+
     def at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
         """Call an operation at all hosts that have an application, unless another leads it; raise the first error."""
         found, answers, problems = self.spanning(application), [], []
-        if found is not None and (another := led_by_another(self.answers(found, application, no_status, "status"))):
-            raise PlanError(another["problem"])
+        self.check_leads(application, found)
         for host in found.hosts.keys() if found is not None else {self.name}:
             try:
                 there = None if host == self.name else self._links()[host].platform()
