@@ -220,18 +220,6 @@ class Parts:
         return True
 
 
-@dataclass(slots=True)
-class ConnectorTraffic:
-    """The traffic of an attached connector.
-
-    Its half on this platform knows the rest, also after a restart and while the peer is away.
-    """
-
-    key: str
-    epoch: int
-    bytes: int = 0
-
-
 class SenderEnd(Outgoing):
     """An attached outbox.
 
@@ -241,7 +229,7 @@ class SenderEnd(Outgoing):
 
     def __init__(self, parts: Parts, key: str, epoch: int, sender: Outbox) -> None:
         self.sender = sender
-        self.traffic = ConnectorTraffic(key, epoch)
+        self.key, self.epoch, self.bytes = key, epoch, 0
         self.number = -1
         self.bodies: deque[Body] = deque()
         self._parts = parts
@@ -287,7 +275,7 @@ class SenderEnd(Outgoing):
                     self.sender.disconnected(f"a frame of {body.total} bytes is over the bound of {most}")
                     break
                 self.bodies.append(body)
-                self.traffic.bytes += body.total
+                self.bytes += body.total
 
 
 class ReceiverEnd(Outgoing):
@@ -295,7 +283,7 @@ class ReceiverEnd(Outgoing):
 
     def __init__(self, key: str, epoch: int, receiver: Inbox) -> None:
         self.receiver = receiver
-        self.traffic = ConnectorTraffic(key, epoch)
+        self.key, self.epoch, self.bytes = key, epoch, 0
         self.number: int | None = None
         self.reported: Report | None = None
         self.broken = ""  #: Why the inbox accepts nothing any more.

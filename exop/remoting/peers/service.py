@@ -17,7 +17,6 @@ from exop.errors import ExopError, IdentityError, PeerRefused, PeerUnreachable, 
 from exop.model import properties as names
 from exop.registry import Registration, ServiceReference, ServiceRegistry
 from exop.remoting.api.remote_platform import RemotePlatform
-from exop.remoting.peers.data_frames import ConnectorTraffic
 from exop.remoting.peers.discovery import Announcement, announce, announcements
 from exop.remoting.peers.link import PeerLink
 from exop.remoting.policy import Access, AccessControl
@@ -342,7 +341,7 @@ class RemotingService:
             "role": self.access.role(contact) if contact is not None and known else None,
             "round_trip_ms": None if trip is None else round(trip * 1e3, 3),
             "problem": link.reason,
-            "connectors": [_traffic(one, end.half) for one, end in link.traffic()],
+            "connectors": [_connector(end.half, count) for end, count in link.attached()],
         }
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
@@ -352,17 +351,17 @@ class RemotingService:
         thread.start()
 
 
-def _traffic(one: ConnectorTraffic, half: Any) -> dict[str, Any]:
+def _connector(half: Any, size: int) -> dict[str, Any]:
     """Return a connector as plain data, by its half here; of one that has lost its state, also the problem."""
     figures = half.metrics()
     events = figures["sent" if "sent" in figures else "received"]
     return {
-        "connector": one.key,
-        "epoch": one.epoch,
+        "connector": half.key,
+        "epoch": half.epoch,
         "direction": DIRECTIONS[half.kind],
         "state": figures["state"],
         "events": events,
-        "bytes": one.bytes,
+        "bytes": size,
         "lag": figures.get("lag", events - figures["acknowledged"]),
         "credit": figures["credit"],
         **({"problem": half.trouble} if half.state == LOST else {}),
