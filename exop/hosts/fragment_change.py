@@ -17,6 +17,7 @@ from exop.hosts.protocol.participant import Participant
 from exop.hosts.updates import dropped, gone_since, remaining, unfit, without_gone
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import hand_over
+from exop.runtime.channels.outbox import Outbox
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.history import CALLER
@@ -231,6 +232,9 @@ class FragmentChange(Participant):
         running.fragments.add(name)
         if deployment is not None:
             deployment.is_fragment, deployment.begins = True, False
+        for one in change.successors.channels.values() if change is not None and self._began else ():
+            if isinstance(one, Outbox):
+                one.expects_loss = True  # what begins anew here, after another of its epoch, was accepted
         self._surely(partial(super()._finish, turn, made=True))
         failpoint("plan-carried-out")
         self._surely(partial(self._write, deployment))

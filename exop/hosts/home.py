@@ -247,10 +247,14 @@ class Home:
         with held(found.turn), self._applications.history.recorded(application, "accept"):
             if found.finished:
                 raise PlanError(f"{application} has finished: there is nothing to accept")
+            connectors = Placement(found.mesh, self.name, self._catalog.kinds).connectors.values()
             if lost := [host for host in found.hosts if self._lost(host, application)]:
+                for one in connectors:
+                    if one.target in lost:
+                        self._accepted(one, application)  # it is no error there that the inbox begins anew
                 self._make(found, make_plan(found.mesh, found.mesh), lost)
             went, unknown, until = [*lost], list[str](), time.monotonic() + CONNECTING
-            for one in Placement(found.mesh, self.name, self._catalog.kinds).connectors.values():
+            for one in connectors:
                 # The halves at a host that has begun anew, or has just returned, have to find each other first.
                 begins = bool({one.source, one.target} & {*lost})
                 while not (gone := self._accepted(one, application)) and (begins or gone is None):
@@ -316,15 +320,11 @@ class Home:
                     answers[host] = {"state": "unreachable", "problem": str(problem)}
         return answers
 
-    def check_leads(self, application: str, found: Spanning | None) -> None:
-        """Raise `PlanError` if another platform has adopted an application, as one of its hosts knows."""
-        if found is not None and (another := led_by_another(self.answers(found, application, no_status, "status"))):
-            raise PlanError(another["problem"])
-
     def at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
         """Call an operation at all hosts that have an application, unless another leads it; raise the first error."""
         found, answers, problems = self.spanning(application), [], []
-        self.check_leads(application, found)
+        if found is not None and (another := led_by_another(self.answers(found, application, no_status, "status"))):
+            raise PlanError(another["problem"])
         for host in found.hosts.keys() if found is not None else {self.name}:
             try:
                 there = None if host == self.name else self._links()[host].platform()

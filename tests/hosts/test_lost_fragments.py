@@ -15,6 +15,7 @@ from exop.cli.status_text import attention_lines
 from exop.errors import PlanError
 from exop.hosts import home
 from exop.hosts.protocol.messages import Finish
+from exop.logs import set_up
 from exop.model.meshes.mesh import Mesh
 from tests.change.tools import endless
 from tests.hosts.hosts_rig import HANG, at_rest, check, check_too, hangs, numbers, platform, total
@@ -66,8 +67,9 @@ class Hosts:
         at_rest(self.a, self.b)
 
 
-def test_a_fragment_begins_anew_on_a_host_that_has_lost_it():
+def test_a_fragment_begins_anew_on_a_host_that_has_lost_it(capsys: pytest.CaptureFixture[str]):
     """The state of the other hosts is kept, and so are the items that were not processed."""
+    set_up()
     with ExitStack() as stack:
         hosts = Hosts(stack, None)
         hosts.restart()
@@ -76,6 +78,9 @@ def test_a_fragment_begins_anew_on_a_host_that_has_lost_it():
         seen = total(hosts.a, "back").number
         assert hosts.a.accept_loss("app") == ["b", "numbers.to.b", "check.to.a"]
         hosts.goes_on()
+        said = capsys.readouterr().err
+        assert (said.count("a connector has lost its state"), said.count("is accepted; it goes on")) == (2, 2)
+        assert "error" not in said, "it has gone right"
         assert hosts.a.history("app")[-1]["what"] == "accept"
         assert total(hosts.a, "back").number > seen
         assert hosts.a.status("app")["state"] == "running"
@@ -178,8 +183,9 @@ def test_a_home_that_was_started_without_its_state_directory(tmp_path: Path):
         eventually(lambda: total(hosts.a, "back").number > seen + 100, "items")
 
 
-def test_connectors_that_have_lost_their_state(tmp_path: Path):
-    """An application that is not durable begins anew at a restart: `exop peers` tells it, with the cure."""
+def test_connectors_that_have_lost_their_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """An application that is not durable begins anew at a restart: `exop peers` and the log tell it, with the cure."""
+    set_up()
     with ExitStack() as stack:
         hosts = Hosts(stack, tmp_path)
         hosts.restart()
@@ -194,6 +200,7 @@ def test_connectors_that_have_lost_their_state(tmp_path: Path):
 
         eventually(lambda: "app/numbers/a>b" in lost(hosts.a), "the loss of the one connector")
         eventually(lambda: "app/check/b>a" in lost(hosts.b), "the loss of the other one")
+        assert capsys.readouterr().err.count("[error    ] a connector has lost its state") == 2
         assert "by `exop accept app.numbers.to.b` where the outbox is" in peers_text(hosts.a.remoting.status())
         assert hosts.a.accept_loss("app") == ["numbers.to.b", "check.to.a"]
         assert lost(hosts.a) == lost(hosts.b) == {}
