@@ -238,7 +238,7 @@ def _guarantee(policy: str, facts: Facts) -> list[str]:
 
 def _application_text(facts: Facts) -> list[str]:
     title = f"{facts['name']}  {state_text(facts)} for {lasts(facts)}{held_nodes(facts)}"
-    title += f"  on {facts['platform']}  revision {facts['revision']}"
+    title += f"  on {facts['platform']}  revision {facts['revision']}{' of this part' if 'home' in facts else ''}"
     if facts.get("last_change"):
         title += f"  (the last change paused the stream for {pause(facts['last_change']['paused_ms'])})"
     hosts = {host: one for host, one in facts.get("hosts", {}).items() if "nodes" in one}

@@ -49,8 +49,8 @@ class Rates:
             return [self.section(status, sort)]
         nothing = {"name": status["name"], "running_s": 0.0, "nodes": {}, "channels": {}, "inserted": {}, "crashed": {}}
         known = {host: one if "nodes" in one else nothing | {"state": one["state"]} for host, one in hosts.items()}
-        revision = {"revision": status["revision"]}  # a host knows that of its own part
-        found = [self.section(one | revision, sort, host) for host, one in known.items()]
+        own = {"revision": status["revision"], "home": None}  # a host knows the revision of its own part
+        found = [self.section(one | own, sort, host) for host, one in known.items()]
         found[0]["notes"] += host_lines(status)
         return found
 
@@ -79,6 +79,7 @@ class Rates:
             "nodes": rows,
             "notes": list(attention_lines(status, brief=True)),
             "host": host,
+            "home": status.get("home"),
             "connectors": [_connector(name, one) for name, one in status["channels"].items() if "credit" in one],
         }
 
@@ -170,7 +171,7 @@ def title(section: Section) -> str:
     rate, queued = (number(round(section[key])) for key in ("items_per_s", "queued"))
     return (
         f"{place(section)}  {seconds(section['running_s'])}"
-        + (f"  revision {revision}" if revision else "")
+        + (f"  revision {revision}{' of this part' if section['home'] else ''}" if revision else "")
         + f"  {counted(section['items'], 'item')}  {rate}/s  {queued} queued"
         + (f"  errors: {errors}" if errors else "")
         + (f"  last change paused {pause(change['paused_ms'])}" if change else "")

@@ -321,6 +321,8 @@ def test_all_nodes_of_a_host_are_removed():
         assert sorted(a.status("app")["hosts"]) == ["a", "b"]
         assert b.mesh("app").revision == 1
         assert [one["revision"] for one in Rates().sections(a.status("app"))] == [2, 2]
+        assert "  revision 1 of this part  " in title(Rates().sections(b.status("app"))[0])
+        assert "  revision 2  " in title(Rates().sections(a.status("app"))[1])
         edited = a.mesh("app").add(
             whole.node("check-c"), *(whole.channels[to] for to in whole.node("check-c").ports.values())
         )
