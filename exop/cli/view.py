@@ -165,7 +165,7 @@ def place(section: Section) -> str:
 
 def title(section: Section) -> str:
     """Return one line on an application."""
-    if not section["running_s"]:  # it opens, or its host does not answer: there are no figures
+    if not (section["nodes"] or section["running_s"]):  # its host does not answer
         return place(section)
     change, errors, revision = section["last_change"], section["errors"], section["revision"]
     rate, queued = (number(round(section[key])) for key in ("items_per_s", "queued"))
