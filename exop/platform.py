@@ -318,6 +318,7 @@ class Platform(Management[Plan]):
         taker = self._applications.checkpoints.takers.get(application)
         calls = self.components.user.plain(application)
         found |= {"calls": calls} if calls else {}
+        found["crashed"] = {f"{what} on {self.name}": why for what, why in found["crashed"].items()}
         return found | ({"checkpoints": taker.status()} if taker is not None else {})
 
     def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:

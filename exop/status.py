@@ -29,7 +29,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "revision": deployment.mesh.revision,
         "last_change": {"revision": change[0], "paused_ms": round(change[1] * 1e3, 3)} if change else None,
         "state": state_of(deployment),
-        **({"opening": deployment.opening_progress()} if deployment.started is None else {}),
+        **({"opening": deployment.opening_progress()} if deployment.opens else {}),
         "running_s": _running_s(deployment),
         "nodes": {name: component_status(deployment, one) for name, one in deployment.components.items()},
         **_channels(deployment),
@@ -62,7 +62,7 @@ def _channels(deployment: Deployment, *, whole: bool = True) -> dict[str, Any]:
 
 def state_of(deployment: Deployment) -> str:
     """Return `opening`, `running`, `delivering`, `finished`, `crashed`, `suspended` (by an error) or `hangs`."""
-    if deployment.started is None:
+    if deployment.opens:
         return "opening"
     if deployment.finished.is_set():
         return "finished"

@@ -76,7 +76,7 @@ def undelivered(status: Facts) -> Iterator[str]:
     for name, facts in status["channels"].items() if not status.keys() & {"hosts", "home"} else ():
         if facts.get("lag"):
             peer, state = facts.get("peer"), facts.get("state")
-            yield f"{counted(facts['lag'], 'event')} of {name} that {peer} has not acknowledged (connector: {state})"
+            yield f"{counted(facts['lag'], 'event')} of {name} that {peer} has not acknowledged; connector: {state}"
 
 
 def checkpoint_lines(status: Facts, failures: int = 1) -> Iterator[str]:
@@ -238,7 +238,7 @@ def _guarantee(policy: str, facts: Facts) -> list[str]:
 
 def _application_text(facts: Facts) -> list[str]:
     title = f"{facts['name']}  {state_text(facts)} for {lasts(facts)}{held_nodes(facts)}"
-    title += f"  on {facts['platform']}  revision {facts['revision']}"
+    title += f"  on {facts['platform']}  revision {facts['revision']}{' of this part' if 'home' in facts else ''}"
     if facts.get("last_change"):
         title += f"  (the last change paused the stream for {pause(facts['last_change']['paused_ms'])})"
     hosts = {host: one for host, one in facts.get("hosts", {}).items() if "nodes" in one}

@@ -44,10 +44,13 @@ class Rates:
     _last: dict[tuple[str, str], Status] = field(default_factory=dict)
 
     def sections(self, status: Status, sort: Sort = "mesh") -> list[Section]:
-        """Return an application's metrics, or those of each of its hosts that can be reached."""
-        if not (hosts := {host: one for host, one in status.get("hosts", {}).items() if "nodes" in one}):
+        """Return an application's metrics, or those of each of its hosts: of one that does not answer, the state."""
+        if not (hosts := status.get("hosts")):
             return [self.section(status, sort)]
-        found = [self.section(one, sort, host) for host, one in hosts.items()]
+        nothing = {"name": status["name"], "running_s": 0.0, "nodes": {}, "channels": {}, "inserted": {}, "crashed": {}}
+        known = {host: one if "nodes" in one else nothing | {"state": one["state"]} for host, one in hosts.items()}
+        own = {"revision": status["revision"], "home": None}  # a host knows the revision of its own part
+        found = [self.section(one | own, sort, host) for host, one in known.items()]
         found[0]["notes"] += host_lines(status)
         return found
 
@@ -58,8 +61,8 @@ class Rates:
         with the events that are not acknowledged (`lag`) and those still accepted (`credit`).
         """
         name, now, totals = status["name"], status["running_s"], totals_of(status)
-        if (last := self._last.get((name, host))) is not None and now < last["running_s"]:
-            last = None  # the application was deployed again
+        if (last := self._last.get((name, host))) is not None and not 0 < last["running_s"] <= now:
+            last = None  # the application was deployed again, or its host did not answer
         self._last[name, host] = status
         span = now - (last["running_s"] if last else 0.0)
         fresh = totals["items"] - (totals_of(last)["items"] if last else totals["recovered"])
@@ -76,6 +79,7 @@ class Rates:
             "nodes": rows,
             "notes": list(attention_lines(status, brief=True)),
             "host": host,
+            "home": status.get("home"),
             "connectors": [_connector(name, one) for name, one in status["channels"].items() if "credit" in one],
         }
 
@@ -161,11 +165,13 @@ def place(section: Section) -> str:
 
 def title(section: Section) -> str:
     """Return one line on an application."""
+    if not (section["nodes"] or section["running_s"]):  # its host does not answer
+        return place(section)
     change, errors, revision = section["last_change"], section["errors"], section["revision"]
     rate, queued = (number(round(section[key])) for key in ("items_per_s", "queued"))
     return (
         f"{place(section)}  {seconds(section['running_s'])}"
-        + (f"  revision {revision}" if revision else "")
+        + (f"  revision {revision}{' of this part' if section['home'] else ''}" if revision else "")
         + f"  {counted(section['items'], 'item')}  {rate}/s  {queued} queued"
         + (f"  errors: {errors}" if errors else "")
         + (f"  last change paused {pause(change['paused_ms'])}" if change else "")

@@ -29,7 +29,7 @@ from exop.errors import (
 )
 from exop.hosts.fragment import Fragments, Known, Survivor, in_doubt, overruled
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
-from exop.hosts.home import Home, Spanning, adoption, no_status
+from exop.hosts.home import Home, Spanning, adoption, led_by_another, no_status
 from exop.hosts.protocol import messages
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.participant import Participant
@@ -278,6 +278,8 @@ class Federation:
     def adopt(self, application: str) -> int:
         """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
         if (led := self._home.spanning(application)) is not None:
+            if another := led_by_another(self._home.answers(led, application, no_status, "status")):
+                raise PlanError(another["problem"])
             return led.mesh.revision
         survivors = {self.name: (found := self.fragment(application))}
         for peer, link in self._links().items():

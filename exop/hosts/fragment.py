@@ -90,9 +90,9 @@ def led_elsewhere(application: str, host: str, home: str, other: str, *, later: 
 
     A host that is the home itself has been replaced by the other platform, unless its epoch is the *later* one.
     """
-    cure = f"give the command to it, --on {home}; another application needs another name"
     if host == home and not later:
-        cure = f"`exop remove {application} --on {home}` removes what still runs there"
+        return adopted(application, host, other)["problem"]
+    cure = f"give the command to it, --on {home}; another application needs another name"
     return f"the home of {application} is {home!r}, not {other!r}; {cure}"
 
 
@@ -256,7 +256,8 @@ class Fragments:
         try:
             over = deployment.all_ended() and settled
         except ComponentFailed as problem:
-            return Report(host, known.plan, problem={name: str(value) for name, value in problem.facts.items()})
+            facts = {**problem.facts, "node": f"{problem.facts['node']} on {host}"}
+            return Report(host, known.plan, problem={name: str(value) for name, value in facts.items()})
         finally:
             if settled:
                 deployment.changing.release()

@@ -17,6 +17,7 @@ from exop.hosts.protocol.participant import Participant
 from exop.hosts.updates import dropped, gone_since, remaining, unfit, without_gone
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import hand_over
+from exop.runtime.channels.outbox import Outbox
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.history import CALLER
@@ -200,7 +201,7 @@ class FragmentChange(Participant):
         name, home = self.application, self.plan.rpartition("@")[2]
         self._here.running.check_open(name)
         if known is not None and known.home not in (home, work.former):
-            raise PlanError(led_elsewhere(name, self._here.name, known.home, home))
+            raise PlanError(led_elsewhere(name, self._here.name, known.home, home, later=True))
         if deployed is None and known is None and not work.begins:
             raise PlanError(lost_fragment(name, self._here.name))
         if deployed is not None and deployed.finished.is_set() and not work.begins:
@@ -231,7 +232,10 @@ class FragmentChange(Participant):
         deployment = running.deployed.get(name)
         running.fragments.add(name)
         if deployment is not None:
-            deployment.is_fragment = True
+            deployment.is_fragment, deployment.begins = True, False
+        for one in change.successors.channels.values() if change is not None and self._began else ():
+            if isinstance(one, Outbox):
+                one.expects_loss = True  # what begins anew here, after another of its epoch, was accepted
         self._surely(partial(super()._finish, turn, made=True))
         failpoint("plan-carried-out")
         self._surely(partial(self._write, deployment))

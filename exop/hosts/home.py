@@ -247,10 +247,13 @@ class Home:
         with held(found.turn), self._applications.history.recorded(application, "accept"):
             if found.finished:
                 raise PlanError(f"{application} has finished: there is nothing to accept")
+            connectors = Placement(found.mesh, self.name, self._catalog.kinds).connectors.values()
             if lost := [host for host in found.hosts if self._lost(host, application)]:
+                for one in (one for one in connectors if one.target in lost):
+                    self._accepted(one, application)  # it is no error there that the inbox begins anew
                 self._make(found, make_plan(found.mesh, found.mesh), lost)
             went, unknown, until = [*lost], list[str](), time.monotonic() + CONNECTING
-            for one in Placement(found.mesh, self.name, self._catalog.kinds).connectors.values():
+            for one in connectors:
                 # The halves at a host that has begun anew, or has just returned, have to find each other first.
                 begins = bool({one.source, one.target} & {*lost})
                 while not (gone := self._accepted(one, application)) and (begins or gone is None):

@@ -66,6 +66,7 @@ class Deployment:
         replaced: The errors of components that were replaced or removed, by the component's id.
         defect: The error of a change that could not be undone any more.
         is_fragment: Whether other hosts run parts of the application: it has finished only when all of them have ended.
+        begins: Whether a plan over several hosts begins it, whose outcome is not known.
         delivering: Every component has ended, and peers have not acknowledged all that was sent to them.
         awaits_rest: A cycle ends when it comes to rest, since all that feeds it has ended.
         last_change: The revision that the last change made, and the seconds of its pause.
@@ -96,7 +97,7 @@ class Deployment:
         self.replaced: dict[str, dict[str, Any]] = {}
         self.defect: PlanError | None = None
         self.last_change: tuple[int, float] | None = None
-        self.is_fragment = self.delivering = self.awaits_rest = self._stopped = False
+        self.is_fragment = self.begins = self.delivering = self.awaits_rest = self._stopped = False
         self._watchdog, self._visibility = Watchdog(), Visibility()
         self._deadlocked: dict[Buffered, str] = {}
         self.changing = threading.RLock()
@@ -190,6 +191,11 @@ class Deployment:
                     slow[0].user.abandon(self.name, "opening", "its application was interrupted")
         for error in failed:
             raise error
+
+    @property
+    def opens(self) -> bool:
+        """Whether it does not run yet: slets open, or a plan that begins it on several hosts may still be refused."""
+        return self.started is None or self.begins
 
     def opening_progress(self) -> dict[str, Any]:
         """Return how many slets are open, and for how many seconds each of the others has been opening."""

@@ -327,6 +327,7 @@ class Applications:
         self.check_hosts((*mesh.nodes.values(), *mesh.channels.values()))
         deployment = Deployment(mesh)
         deployment.is_fragment = mesh.name in self.fragments
+        deployment.begins = not (is_filled or mesh.channels)
         with ExitStack() as undo:
             self._manager.opening[mesh.name] = deployment  # first: nobody is told that there is no such application
             undo.callback(self._manager.opening.pop, mesh.name, None)

@@ -15,7 +15,7 @@ import pytest
 from exop import Application
 from exop.cli.peers import Found
 from exop.cli.status_text import attention_lines
-from exop.cli.view import Rates
+from exop.cli.view import Rates, title
 from exop.errors import (
     ComponentFailed,
     LastCheckpointFailed,
@@ -86,7 +86,7 @@ def test_a_failure_on_another_host_is_raised_by_wait():
         failing = app.on("b").add("fails", fails, item=app.add("numbers", numbers, upto=10))
         app.add("collect", collect, item=failing)
         made = a.apply(app.build())
-        with pytest.raises(ComponentFailed, match="fails.*not 5"):
+        with pytest.raises(ComponentFailed, match="fails on b failed while running: .*not 5"):
             a.wait("app", PATIENCE)
         assert a.status("app")["state"] == "suspended"
         assert a.status("app")["hosts"]["b"]["state"] == "suspended"
@@ -293,6 +293,8 @@ def test_a_host_returns_without_its_fragment():
         assert str(told.value).count("no platform answers") == 1
         status = a.status("app")
         assert (status["state"], "opening" in status) == ("unreachable", False)
+        here, there = Rates().sections(status)
+        assert (here["host"], here["state"], title(there)) == ("a", "running", "app on b  unreachable")
         with platform("b") as b:
             assert a.remoting.peers["b"].wait_until(connected=True, timeout=PATIENCE)
             assert a.status("app")["state"] == a.metrics("app")["state"] == "fragment lost"
@@ -317,6 +319,10 @@ def test_all_nodes_of_a_host_are_removed():
         eventually(lambda: c.applications() == [], "c without applications")
         goes_on(b)
         assert sorted(a.status("app")["hosts"]) == ["a", "b"]
+        assert b.mesh("app").revision == 1
+        assert [one["revision"] for one in Rates().sections(a.status("app"))] == [2, 2]
+        assert "  revision 1 of this part  " in title(Rates().sections(b.status("app"))[0])
+        assert "  revision 2  " in title(Rates().sections(a.status("app"))[1])
         edited = a.mesh("app").add(
             whole.node("check-c"), *(whole.channels[to] for to in whole.node("check-c").ports.values())
         )

@@ -149,11 +149,11 @@ def test_a_defect_in_the_last_step_of_a_change_is_told_and_a_restart_loses_nothi
     monkeypatch.setattr(CatchUp, "deliver", fails)
     home, there = three.all["a"], three.all["c"]
     home.apply(home.mesh("app").move("check", to="c"), timeout=PATIENCE)
-    told = "app: a change has crashed: KeyError: 'both'; no item moves on"
+    told = "app: a change on c has crashed: KeyError: 'both'; no item moves on"
     assert any(line.startswith(told) for line in problem_lines(there.status("app")))
     assert (there.status("app")["state"], next(dead_drivers(there.status()))[: len(told)]) == ("crashed", told)
-    for one in (there, home):
-        with pytest.raises(ComponentFailed, match="a change failed while running: KeyError: 'both'"):
+    for one, where in ((there, ""), (home, " on c")):
+        with pytest.raises(ComponentFailed, match=f"a change{where} failed while running: KeyError: 'both'"):
             one.wait("app", PATIENCE)
     with pytest.raises(CheckpointError, match="a change has crashed"):
         there.checkpoint("app")

@@ -15,16 +15,22 @@ from exop.cli.status_text import attention_lines
 from exop.errors import PlanError
 from exop.hosts import home
 from exop.hosts.protocol.messages import Finish
+from exop.logs import set_up
 from exop.model.meshes.mesh import Mesh
 from tests.change.tools import endless
 from tests.hosts.hosts_rig import HANG, at_rest, check, check_too, hangs, numbers, platform, total
 from tests.hosts.hosts_rig import hosts as linked
 from tests.rig import PATIENCE, eventually
 
+#: The channels at home of the connectors of `there_and_back`.
+CHANNELS = {"app/numbers/a>b": "numbers.to.b", "app/check/b>a": "check.from.b"}
 
-def there_and_back() -> Mesh:
-    """Numbers of the home, checked on b, and again at home."""
+
+def there_and_back(every: float | None = None) -> Mesh:
+    """Numbers of the home, checked on b, and again at home; durable with checkpoints *every* so many seconds."""
     app = Application("app")
+    if every is not None:
+        app.durable(every=every)
     app.add("back", check, item=app.on("b").add("check", check, item=app.add("numbers", endless)))
     return app.build()
 
@@ -61,8 +67,9 @@ class Hosts:
         at_rest(self.a, self.b)
 
 
-def test_a_fragment_begins_anew_on_a_host_that_has_lost_it():
+def test_a_fragment_begins_anew_on_a_host_that_has_lost_it(capsys: pytest.CaptureFixture[str]):
     """The state of the other hosts is kept, and so are the items that were not processed."""
+    set_up()
     with ExitStack() as stack:
         hosts = Hosts(stack, None)
         hosts.restart()
@@ -71,6 +78,9 @@ def test_a_fragment_begins_anew_on_a_host_that_has_lost_it():
         seen = total(hosts.a, "back").number
         assert hosts.a.accept_loss("app") == ["b", "numbers.to.b", "check.to.a"]
         hosts.goes_on()
+        said = capsys.readouterr().err
+        assert (said.count("a connector has lost its state"), said.count("is accepted; it goes on")) == (2, 2)
+        assert "error" not in said, "it has gone right"
         assert hosts.a.history("app")[-1]["what"] == "accept"
         assert total(hosts.a, "back").number > seen
         assert hosts.a.status("app")["state"] == "running"
@@ -173,8 +183,9 @@ def test_a_home_that_was_started_without_its_state_directory(tmp_path: Path):
         eventually(lambda: total(hosts.a, "back").number > seen + 100, "items")
 
 
-def test_connectors_that_have_lost_their_state(tmp_path: Path):
-    """An application that is not durable begins anew at a restart: `exop peers` tells it, with the cure."""
+def test_connectors_that_have_lost_their_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """An application that is not durable begins anew at a restart: `exop peers` and the log tell it, with the cure."""
+    set_up()
     with ExitStack() as stack:
         hosts = Hosts(stack, tmp_path)
         hosts.restart()
@@ -189,10 +200,33 @@ def test_connectors_that_have_lost_their_state(tmp_path: Path):
 
         eventually(lambda: "app/numbers/a>b" in lost(hosts.a), "the loss of the one connector")
         eventually(lambda: "app/check/b>a" in lost(hosts.b), "the loss of the other one")
+        assert capsys.readouterr().err.count("[error    ] a connector has lost its state") == 2
         assert "by `exop accept app.numbers.to.b` where the outbox is" in peers_text(hosts.a.remoting.status())
         assert hosts.a.accept_loss("app") == ["numbers.to.b", "check.to.a"]
         assert lost(hosts.a) == lost(hosts.b) == {}
         hosts.goes_on()
+
+
+def test_connectors_tell_what_they_hold_while_the_peer_is_away(tmp_path: Path):
+    """Also after a restart, `exop peers` has the numbers and the states of `exop describe`, in both directions."""
+    with ExitStack() as stack:
+        b = stack.enter_context(platform("b", state=tmp_path / "b"))
+        with platform("a", state=tmp_path / "a", peers={"b": "inproc:b"}) as a:
+            assert a.remoting.peers["b"].wait_until(connected=True, timeout=PATIENCE)
+            a.apply(there_and_back(every=60))
+            eventually(lambda: total(a, "back").number > 500)
+            a.checkpoint("app")
+            assert {row["state"] for row in a.remoting.status()[0]["connectors"]} == {"connected"}
+            assert {a.status("app")["channels"][name]["state"] for name in CHANNELS.values()} == {"connected"}
+        b.close()
+        a = stack.enter_context(platform("a", state=tmp_path / "a", peers={"b": "inproc:b"}))
+        eventually(lambda: "refused" in a.remoting.peers["b"].reason, "it is known why b is away")
+        told, channels = a.remoting.status()[0]["connectors"], a.status("app")["channels"]
+        assert {row["connector"] for row in told} == CHANNELS.keys()
+        for row in told:
+            half = channels[CHANNELS[row["connector"]]]
+            assert row["events"] == half.get("sent", half.get("received")) > 500
+            assert row["state"] == half["state"] == "disconnected (Connection refused)"
 
 
 def finite() -> Mesh:

@@ -35,7 +35,7 @@ def peers(*, call: Call = Call()) -> int:
     """List the peers of a platform: state, address, role, round trip, and the remote connectors with credits and lag.
 
     Events are items, and control items such as the end of a stream. Lag: the events that the receiver has not
-    acknowledged yet. Credit: those that it still accepts.
+    acknowledged yet, sent or not. Credit: those that it still accepts.
 
     Example: `exop peers --on a --json`
     """

@@ -220,27 +220,6 @@ class Parts:
         return True
 
 
-@dataclass(slots=True)
-class ConnectorTraffic:
-    """The traffic of an attached connector.
-
-    Attributes:
-        state: `connected`, `waiting` for the peer, or why the connector is refused.
-        sent: The number of the next event to send; of an inbox, to receive.
-        done: The number of the first event that is not acknowledged.
-        credit: The number of the first event that the inbox does not accept yet.
-    """
-
-    key: str
-    epoch: int
-    sends: bool
-    state: str = "waiting"
-    bytes: int = 0
-    sent: int = 0
-    done: int = 0
-    credit: int = 0
-
-
 class SenderEnd(Outgoing):
     """An attached outbox.
 
@@ -250,7 +229,7 @@ class SenderEnd(Outgoing):
 
     def __init__(self, parts: Parts, key: str, epoch: int, sender: Outbox) -> None:
         self.sender = sender
-        self.traffic = ConnectorTraffic(key, epoch, sends=True)
+        self.key, self.epoch, self.bytes = key, epoch, 0
         self.number = -1
         self.bodies: deque[Body] = deque()
         self._parts = parts
@@ -259,20 +238,17 @@ class SenderEnd(Outgoing):
 
     def report(self, progress: Progress) -> None:
         """Take the progress of the inbox."""
-        traffic = self.traffic
-        traffic.done, traffic.credit, traffic.state = progress.done, progress.credit, "connected"
         if self.resumed:
             self.sender.acknowledged(progress)
             return
         with self._lock:
-            traffic.sent = progress.next
             self.sender.resumed(progress)
             self.resumed = True
 
     def stop(self, reason: str) -> bool:
         """Send nothing until the next report; return whether the connector was in use."""
         with self._lock:
-            resumed, self.resumed, self.traffic.state = self.resumed, False, reason
+            resumed, self.resumed = self.resumed, False
             self.sender.disconnected(reason)
         return resumed
 
@@ -292,15 +268,14 @@ class SenderEnd(Outgoing):
     def _ask(self, size: int) -> None:
         with self._lock:
             frames = self.sender.frames(size) if self.resumed else ()
-            traffic, most = self.traffic, self._parts.limits.body
+            most = self._parts.limits.body
             for frame in frames:
                 if (body := Body(DATA, self.number, frame.body, (frame.first, frame.events, frame.form))).total > most:
-                    self.resumed, traffic.state = False, f"a frame of {body.total} bytes is over the bound of {most}"
-                    self.sender.disconnected(traffic.state)
+                    self.resumed = False
+                    self.sender.disconnected(f"a frame of {body.total} bytes is over the bound of {most}")
                     break
                 self.bodies.append(body)
-                traffic.bytes += body.total
-                traffic.sent = frame.first + frame.events
+                self.bytes += body.total
 
 
 class ReceiverEnd(Outgoing):
@@ -308,7 +283,7 @@ class ReceiverEnd(Outgoing):
 
     def __init__(self, key: str, epoch: int, receiver: Inbox) -> None:
         self.receiver = receiver
-        self.traffic = ConnectorTraffic(key, epoch, sends=False)
+        self.key, self.epoch, self.bytes = key, epoch, 0
         self.number: int | None = None
         self.reported: Report | None = None
         self.broken = ""  #: Why the inbox accepts nothing any more.
@@ -317,9 +292,7 @@ class ReceiverEnd(Outgoing):
         """Append the progress of the inbox."""
         if (number := self.number) is None:
             return 0, False
-        progress, traffic = self.receiver.progress(), self.traffic
-        traffic.sent, traffic.done, traffic.credit = progress.next, progress.done, progress.credit
-        if (report := Report(number, *progress)) == self.reported:
+        if (report := Report(number, *self.receiver.progress())) == self.reported:
             return 0, False
         self.reported = report
         buffers.append(frame := pack_message(report))

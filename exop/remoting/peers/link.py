@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable, RemotingError
@@ -266,11 +266,11 @@ class PeerLink:
                 self._over.append(numbers)
             self._stored = {number: body for number, body in self._stored.items() if number not in numbers}
 
-    def traffic(self) -> list[frames.ConnectorTraffic]:
-        """The traffic of all attached connectors."""
+    def attached(self) -> list[tuple[Any, int]]:
+        """The halves of connectors that are attached, each with the bytes of its events since then."""
         with self._news:
-            ends: list[frames.SenderEnd | frames.ReceiverEnd] = [*self._senders.values(), *self._receivers.values()]
-            return [replace(end.traffic) for end in ends]
+            senders = [(end.sender, end.bytes) for end in self._senders.values()]
+            return [*senders, *((end.receiver, end.bytes) for end in self._receivers.values())]
 
     def message(self, message: frames.Message) -> None:
         """Take a message of the peer; called by the data connection."""
@@ -304,7 +304,7 @@ class PeerLink:
     def data(self, number: int, first: int, events: int, form: int, body: Buffer) -> None:
         """Give events to their inbox; called by the data connection."""
         if (end := self._given(number, lambda inbox: inbox.received(Frame(first, events, form, (body,))))) is not None:
-            end.traffic.bytes += len(body)
+            end.bytes += len(body)
 
     def _given(self, number: int, give: Callable[[Inbox], object]) -> frames.ReceiverEnd | None:
         """Give something to the inbox of a number; return the inbox if there is one, and it has taken it."""
@@ -315,7 +315,7 @@ class PeerLink:
             return end
         except ValueError as problem:
             end.broken = str(problem)
-            _log.warning("the connector %s refuses a frame of %r: %s", end.traffic.key, self.peer, problem)
+            _log.warning("the connector %s refuses a frame of %r: %s", end.key, self.peer, problem)
             with self._news:
                 self._refuse(end, end.broken)
             end.receiver.disconnected(end.broken)
@@ -334,11 +334,11 @@ class PeerLink:
     def _offer(self, end: frames.SenderEnd) -> None:
         """Attach an outbox under a new number. Under the lock."""
         self._offered.pop(end.number, None)
-        if self._connection is not None and self._senders.get(end.traffic.key) is end:
+        if self._connection is not None and self._senders.get(end.key) is end:
             end.number = self._next_offer  # without its lock: the connector is not in use
             self._offered[end.number] = end
             self._next_offer += 1
-            self._ready.add(frames.Single(frames.Attach(end.number, end.traffic.epoch, end.traffic.key)))
+            self._ready.add(frames.Single(frames.Attach(end.number, end.epoch, end.key)))
 
     def _offered_as(self, number: int) -> frames.SenderEnd | None:
         """The outbox with this number; none if it has been detached, or has another number by now."""
@@ -349,10 +349,10 @@ class PeerLink:
     def _reported(self, report: frames.Report) -> None:
         if (end := self._offered_as(report.number)) is None:
             return
-        if (first := not end.resumed) and not self.may("read", end.traffic.key):
+        if (first := not end.resumed) and not self.may("read", end.key):
             with self._news:
                 self._offered.pop(report.number, None)
-                self._ready.add(frames.Single(frames.Withdraw(report.number, end.traffic.key)))
+                self._ready.add(frames.Single(frames.Withdraw(report.number, end.key)))
             end.stop(_NOT_PERMITTED)
             return
         end.report(Progress(report.incarnation, report.next, report.done, report.credit))
@@ -380,13 +380,13 @@ class PeerLink:
             return
         if (end := self._receivers.get(key)) is None:
             problem = "no such connector is attached"
-        elif end.traffic.epoch != offer.epoch:
-            problem = f"the connector has the epoch {end.traffic.epoch}, not {offer.epoch}"
+        elif end.epoch != offer.epoch:
+            problem = f"the connector has the epoch {end.epoch}, not {offer.epoch}"
         elif end.broken or not self.may("write", key):
             problem = end.broken or _NOT_PERMITTED
         else:
             # A peer that was restarted uses the same numbers again, and knows nothing of the last report.
-            end.number, end.reported, end.traffic.state = offer.number, None, "connected"
+            end.number, end.reported = offer.number, None
             self._bound[offer.number] = end
             self._ready.add(end)
             return
@@ -396,15 +396,13 @@ class PeerLink:
         """End the use of a number; return the inbox that used it. Under the lock."""
         if (end := self._bound.get(offer.number)) is not None:
             self._bound[offer.number] = end.number = None
-            end.traffic.state = "waiting"
         return end
 
     def _refuse(self, end: frames.ReceiverEnd, reason: str) -> None:
         """Tell the peer that an inbox that it uses accepts nothing any more. Under the lock."""
-        if (offer := self._offers.get(end.traffic.key)) is not None and self._unbind(offer):
+        if (offer := self._offers.get(end.key)) is not None and self._unbind(offer):
             # Frames under its number are lost from now on: a later inbox waits for the next offer.
             del self._offers[offer.key]
-            end.traffic.state = reason
             self._ready.add(frames.Single(frames.Refused(offer.number, reason[:_LONGEST_REASON])))
 
     def _withdrawn(self, message: frames.Withdraw) -> None:

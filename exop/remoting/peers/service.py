@@ -17,7 +17,6 @@ from exop.errors import ExopError, IdentityError, PeerRefused, PeerUnreachable, 
 from exop.model import properties as names
 from exop.registry import Registration, ServiceReference, ServiceRegistry
 from exop.remoting.api.remote_platform import RemotePlatform
-from exop.remoting.peers.data_frames import ConnectorTraffic
 from exop.remoting.peers.discovery import Announcement, announce, announcements
 from exop.remoting.peers.link import PeerLink
 from exop.remoting.policy import Access, AccessControl
@@ -168,8 +167,7 @@ class RemotingService:
 
     def status(self) -> list[dict[str, Any]]:
         """Return the peers and their connectors as plain data, by name."""
-        lost = self._connectors.lost()
-        return [self._status(link, lost) for _, link in sorted(self.peers.items())]
+        return [self._status(link) for _, link in sorted(self.peers.items())]
 
     def discover(self, seconds: float) -> list[dict[str, str]]:
         """Listen for *seconds*; return the platforms that announce themselves.
@@ -333,7 +331,7 @@ class RemotingService:
             state, problem = "unusable", str(error)
         return {"name": one.name, "uri": uri, "exop": one.exop, "state": state, "problem": problem}
 
-    def _status(self, link: PeerLink, lost: Mapping[str, str]) -> dict[str, Any]:
+    def _status(self, link: PeerLink) -> dict[str, Any]:
         trip, contact = link.round_trip, self._contacts.get(link.peer)
         known = contact is not None and not self.access.objection(contact)
         return {
@@ -343,7 +341,7 @@ class RemotingService:
             "role": self.access.role(contact) if contact is not None and known else None,
             "round_trip_ms": None if trip is None else round(trip * 1e3, 3),
             "problem": link.reason,
-            "connectors": [_traffic(one, lost if one.sends else {}) for one in link.traffic()],
+            "connectors": [_connector(end.half, count) for end, count in link.attached()],
         }
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
@@ -353,18 +351,20 @@ class RemotingService:
         thread.start()
 
 
-def _traffic(one: ConnectorTraffic, lost: Mapping[str, str]) -> dict[str, Any]:
-    """Return the traffic of a connector as plain data; of one that is *lost*, also the problem."""
+def _connector(half: Any, size: int) -> dict[str, Any]:
+    """Return a connector as plain data, by its half here; of one that has lost its state, also the problem."""
+    figures = half.metrics()
+    events = figures["sent" if "sent" in figures else "received"]
     return {
-        "connector": one.key,
-        "epoch": one.epoch,
-        "direction": "out" if one.sends else "in",
-        "state": LOST if one.key in lost else one.state,
-        "events": one.sent,
-        "bytes": one.bytes,
-        "lag": max(0, one.sent - one.done),  # sent, and not acknowledged
-        "credit": max(0, one.credit - one.sent),
-        **({"problem": lost[one.key]} if one.key in lost else {}),
+        "connector": half.key,
+        "epoch": half.epoch,
+        "direction": DIRECTIONS[half.kind],
+        "state": figures["state"],
+        "events": events,
+        "bytes": size,
+        "lag": figures.get("lag", events - figures["acknowledged"]),
+        "credit": figures["credit"],
+        **({"problem": half.trouble} if half.state == LOST else {}),
     }
 
 
@@ -387,11 +387,6 @@ class ConnectorServices:
         with self._lock:
             for channel in self._tracker:
                 self._follow(channel)
-
-    def lost(self) -> dict[str, str]:
-        """The connectors whose outbox here has lost its state or that of its inbox, by key, each with the cure."""
-        halves: list[Any] = [channel.service for channel in self._tracker]
-        return {half.key: half.trouble for half in halves if getattr(half, "state", "") == LOST}
 
     def close(self) -> None:
         """Unregister all services."""

@@ -57,8 +57,10 @@ class Connector(Buffered):
                 self.state, self._reason = DISCONNECTED, reason
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return the peer, the state, and how items are sent and acknowledged."""
-        state = f"{self.state} ({self._reason})" if self._reason and self.state != CONNECTED else self.state
+        """Return the peer, the state, also that of the link if there is none, and how items are acknowledged."""
+        away = "" if self._wire is None or self.state == LOST else self._wire.reason
+        state, reason = (DISCONNECTED, away) if away else (self.state, self._reason)
+        state = f"{state} ({reason})" if reason and state != CONNECTED else state
         return {"peer": self.peer, "state": state, "mode": self.mode, "ack": self.ack, **super().metrics()}
 
     @abstractmethod
@@ -83,7 +85,7 @@ class Connector(Buffered):
 
         methods = {name: guarded(getattr(self, name)) for name in names}
         methods |= {name: getattr(self, name) for name in others}
-        detach_from_wire = attach(self.key, self.epoch, SimpleNamespace(**methods))
+        detach_from_wire = attach(self.key, self.epoch, SimpleNamespace(**methods, half=self))
 
         def detach() -> None:
             nonlocal attached

@@ -149,7 +149,6 @@ class Inbox(Connector, QueueChannel):
         """
         end, size = frame.first + frame.events, sum(len(part) for part in frame.body)
         with self._turn:
-            self.state = CONNECTED
             if not self.admit((*frame[:3], size)):
                 return
             since, known = self._since_parked(), self._next - frame.first
@@ -189,8 +188,9 @@ class Inbox(Connector, QueueChannel):
             self._bytes -= self._sizes.popleft()[1]
 
     def progress(self) -> Progress:
-        """Return the report to send."""
+        """Return the report to send to the outbox, which is connected."""
         with self._turn:
+            self.state = CONNECTED
             self._trim()
             credit = self._next + (max(0, self.capacity - self.depth) if self._bytes < LARGEST else 0)
             self._granted = max(self._granted, credit)

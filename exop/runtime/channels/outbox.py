@@ -44,6 +44,7 @@ class Outbox(Connector):
     the outbox, and after a restart they may come in another order than before.
 
     Attributes:
+        expects_loss: Whether an operator accepts that a half has lost its content, if the next connection tells that.
         refuses_whole: An item that has no form as bytes is the failure of its producer.
     """
 
@@ -81,7 +82,7 @@ class Outbox(Connector):
         self._idle = False
         self._sent_at = 0.0  # the time of the last item that its pusher sent
         self._inbox: str | None = None  # the incarnation of the inbox
-        self._restored, self._durable = False, True
+        self._restored, self._durable, self.expects_loss = False, True, False
         self._disk: Spill | None = None
         self._spilling = threading.Lock()
 
@@ -183,8 +184,8 @@ class Outbox(Connector):
                     self._append(event)
         except NotStorable as problem:
             self.dropped += count_items(method, payload)
-            facts = {"channel": self.name, "problem": str(problem)}
-            logger("exop.runtime").error("an item cannot be sent; it is dropped", **facts)
+            log = logger("exop.runtime")
+            log.error("an item cannot be sent; it is dropped", channel=self.name, problem=str(problem))
 
     def _grow(self, events: Iterable[Event], sign: int = 1) -> None:
         """Count what events are more than one item each, or with -1 no longer are."""
@@ -303,12 +304,11 @@ class Outbox(Connector):
         """Send again from `progress.next` after a connection, unless one half of the connector has lost its content."""
         with self._turn:
             ours = self._inbox is None and not self._restored and progress.next > 0
-            self._reported = progress
+            self._reported, expected, self.expects_loss = progress, self.expects_loss, False
             if ours or progress.next < self._first:
-                self._note_loss(progress, ours=ours)
+                self._note_loss(progress, ours=ours, expected=expected)
                 return
-            if self.state == LOST:
-                self.trouble = None
+            self.trouble = None if self.state == LOST else self.trouble
             self.state, self._reason, self._inbox = CONNECTED, "", progress.incarnation
             self._skip = progress.next
             self._credit = progress.credit
@@ -340,6 +340,7 @@ class Outbox(Connector):
         """
         with self._turn:
             if self.state not in (CONNECTED, LOST):
+                self.expects_loss = True
                 why = f"whether the connector {self.key} has lost its state is known when it is connected"
                 raise NotNow(f"{why}; repeat this then, see `exop peers`", unknown=True)
             if self.state != LOST:
@@ -372,14 +373,15 @@ class Outbox(Connector):
                 if gone.form == CONTROL:
                     self._marks = [*(one for one in self._marks if one.data == self._retraction != gone.data), gone]
 
-    def _note_loss(self, progress: Progress, *, ours: bool) -> None:
+    def _note_loss(self, progress: Progress, *, ours: bool, expected: bool) -> None:
         self.state, self._reason = LOST, ""
         who = "this platform" if ours else self.peer
         lost = f"the events before {progress.next}" if ours else f"the events {progress.next} to {self._first - 1}"
         again = f"start {who} again with its state directory; if that is gone, " if self._durable else ""
         cure = f"{again}go on without them by `exop accept {self.application}.{self.name}` where the outbox is"
         self.trouble = str(ConnectorLost(connector=self.key, host=who, lost=lost, cure=cure))
-        logger("exop.runtime").error("a connector has lost its state", channel=self.name, problem=self.trouble)
+        tell = getattr(logger("exop.runtime"), "info" if expected else "error")
+        tell("a connector has lost its state", channel=self.name, problem=self.trouble)
         self.alarm()
 
     # What the wiring, changes and checkpoints ask.
@@ -477,14 +479,12 @@ class Outbox(Connector):
         """Return, also, the numbers sent and acknowledged, the credit, and the lag in items and seconds."""
         with self._turn:
             oldest = next((event.at for events in (self._kept, self._unnumbered) for event in list(events)[:1]), None)
-            sent, done, credit = self._next, self._first, max(0, self._credit - self._next)
+            numbers = {"sent": self._next, "acknowledged": self._first, "credit": max(0, self._credit - self._next)}
         return {
             **super().metrics(),
             "depth": self.depth,
             "capacity": self.capacity,
-            "sent": sent,
-            "acknowledged": done,
-            "credit": credit,
+            **numbers,
             "spilled": 0 if self._disk is None else self._disk.events,
             "lag": self.depth,
             "lag_s": 0.0 if oldest is None else round(time.monotonic() - oldest, 3),

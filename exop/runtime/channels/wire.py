@@ -118,7 +118,12 @@ class Wire(Protocol):
 
     The wire calls `Outbox.frames` and `Inbox.progress` in its sender thread (`frames` also in the thread that calls
     `send_now`), `Inbox.settle` in the one that closes it, and their other methods in the receiver thread of the peer.
+
+    Attributes:
+        reason: Why there is no connection; empty while there is one.
     """
+
+    reason: str
 
     def send_from(self, key: str, epoch: int, sender: Outbox) -> Callable[[], None]:
         """Attach an outbox; it is resumed as soon as the inbox of the same key and epoch is attached at the peer."""

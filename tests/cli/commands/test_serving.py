@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from exop.cli.commands.looking import ps
 from exop.cli.commands.serving import Keeper, Supervisor
 from exop.cli.loading import load_mesh
 from exop.cli.report import Stopping
+from exop.errors import PlanError
+from exop.hosts.fragment_change import FragmentChange
 from exop.logs import set_up
 from exop.platform import Platform
 from exop.runtime.durable.store import Store
@@ -81,6 +84,34 @@ def test_a_node_that_leaves_for_another_host_is_not_called_removed(capsys):
         told(keeper, capsys, "running")
         home.apply(home.mesh("counting").move("passes", to="home"))
         assert "removed" not in told(keeper, capsys, "no part of it runs here any more")
+
+
+def test_an_application_that_another_host_refuses_is_not_said_to_run(capsys):
+    """While a plan begins it here, it is opening; when a host has refused the plan, nothing has run."""
+    set_up()
+    app, prepare, seen = Application("counting"), FragmentChange._prepare, []
+    app.on("other").add("passes", pass_on, item=app.add("numbers", count_up))
+
+    def refuses(change: FragmentChange, *given: Any) -> None:
+        if change._here.name == "home":
+            prepare(change, *given)
+            return
+        told(keeper, capsys, "opening")
+        seen.append(home.deployment("counting").opens)
+        raise PlanError("it is not wanted")
+
+    other = Platform(name="other", listen="inproc:other", control=False)
+    with kept_up(Platform(name="home", control=False)) as keeper, other:
+        keeper.start([])
+        (home := keeper.platform).remoting.connect("inproc:other")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FragmentChange, "_prepare", refuses)
+            with pytest.raises(PlanError, match="it is not wanted"):
+                home.apply(app.build())
+        keeper.look()
+        assert (seen, "running" in capsys.readouterr().err) == ([True], False)
+        home.apply(app.build())
+        told(keeper, capsys, "running")
 
 
 def test_watching_a_quiet_platform_is_cheap(monkeypatch):

@@ -153,10 +153,7 @@ def test_a_frame_that_the_inbox_cannot_decode_stops_its_connector_only() -> None
         other.post(b"good")
         into_other.wait(lambda: into_other.bodies)
         assert pair.proxy.dials == 1
-        assert {one.key: one.state for one in pair.a.traffic()} == {
-            "app/c/a>b": "no item of the type int",
-            "other": "connected",
-        }
+        assert (other.reasons, into_other.reasons) == ([], [])
 
 
 @pytest.mark.parametrize(("direction", "side"), [("read", 0), ("write", 1)])

@@ -142,7 +142,9 @@ def test_what_is_not_delivered_is_named_when_it_is_dropped(tmp_path, capsys):
             city.apply(sending.build())
             eventually(lambda city=city: city.status("tolls")["state"] == "delivering")
             if control:
-                left = "11 events of reports that bank has not acknowledged (connector: waiting)"
+                left = (
+                    "11 events of reports that bank has not acknowledged; connector: disconnected (not connected yet)"
+                )
                 assert f"tolls: has to deliver {left}" in answer_of("ps")
                 removed = exop("remove", "tolls")
                 assert removed.stdout == f"tolls: removed; dropped: {left}\n"

@@ -24,6 +24,11 @@ class End:
         """Whether the connection holds."""
         return self._pair.connected
 
+    @property
+    def reason(self) -> str:
+        """Why there is no connection."""
+        return "" if self.connected else "the connection is cut"
+
     def send_from(self, key: str, epoch: int, sender: Outbox) -> Callable[[], None]:
         """Attach an outbox."""
         self.senders[key] = epoch, sender
