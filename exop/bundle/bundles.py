@@ -259,7 +259,7 @@ class Bundles:
             except ExopError as problem:
                 self._again[key] = wires  # the next start of the platform tries it again
                 if key in self._known:
-                    self._known[key].problem = str(problem)
+                    self._known[key].problem = f"{problem}; then start it: `exop bundle start {key}`"
                 logger("exop.bundle").error("a bundle was not started again", bundle=key, problem=str(problem))
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from exop import Application, Platform, hookimpl, slet
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from tests.change.tools import count_to, endless, plain, summing, writing
+from tests.rig import eventually
 
 APP = "app"
 
@@ -51,6 +52,18 @@ class Hosts:
         """Link all platforms, which are started."""
         for one, other in combinations(self.platforms, 2):
             self.platforms[one].remoting.connect(f"inproc:{other}")
+
+    def back(self, name: str, stack: ExitStack) -> Platform:
+        """Start a platform again that is closed, and link it with the others."""
+        one = self.platforms[name] = stack.enter_context(self.platform(name))
+        self.home = self.platforms[self.home.name]
+        for other in (other for other in self.platforms.values() if other is not one):
+            if name in other.remoting.peers:
+                other.remoting.connect(f"inproc:{name}")
+            elif other.name not in one.remoting.peers:
+                one.remoting.connect(f"inproc:{other.name}")
+            eventually(lambda other=other: all(map(_linked, (one, other), (other, one))), f"{name} is linked")
+        return one
 
     def line(self, *slets: Any, durable: float | None = None, **kinds: str) -> Mesh:
         """Make a -> b -> … -> sink; each channel has the name of its producer and an s, and these kinds or none."""
@@ -94,6 +107,10 @@ class Hosts:
     def component(self, host: str, node: str) -> Any:
         """The component of a node."""
         return self.platforms[host].deployment(APP).components[node]
+
+
+def _linked(one: Platform, other: Platform) -> bool:
+    return (link := one.remoting.peers.get(other.name)) is not None and link.connected
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Bundles are updated there and back between moves, other changes, restarts and deaths.
+"""Bundles are updated there and back between moves, other changes, restarts and deaths; or are gone at a restart.
 
 A campaign is an application over three hosts whose nodes run slets of one bundle, or also of a second one that imports
 a class from the first. After each step, each node runs on
@@ -7,8 +7,10 @@ the host, with the version and with the settings that its home knows, and no num
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,11 +20,15 @@ from pathlib import Path
 import pytest
 
 from exop.bundle import bundles
-from exop.errors import ExopError
+from exop.bundle.store import STARTED, remembered
+from exop.cli.commands import state
+from exop.cli.commands.state import examine
+from exop.errors import ComponentFailed, ExopError
 from exop.hosts.federation import Federation
 from exop.wiring import Applications
 from tests.hosts.hosts_rig import PlanTime
 from tests.hosts.updating import CHECK, NODES, RECORDS, Hosts, line
+from tests.rig import PATIENCE
 
 #: The steps of one campaign.
 STEPS = 6
@@ -52,8 +58,8 @@ class Campaign:
 
     def step(self) -> None:
         """Do one of the steps, and look at all hosts."""
-        does = self.chance.choices((self.update, self.die, self.move, self.configure, self.restart), (4, 2, 3, 2, 2))[0]
-        does()
+        steps = (self.update, self.die, self.move, self.configure, self.restart, self.lose)
+        self.chance.choices(steps, (4, 2, 3, 2, 2, 3))[0]()
         assert self.there.agrees() == self.there.slets_of(self.version)
 
     def next(self) -> int:
@@ -98,6 +104,43 @@ class Campaign:
         self.there.all[name].close()
         self.there.back(name)
 
+    def lose(self) -> None:
+        """Start a platform again without one of its bundles; the application is down there until that is back."""
+        name, how = self.chance.choice("abc"), self.chance.choice(("removed", "damaged", "not started"))
+        if not (started := self.there.started()[name]):
+            return
+        lost, bundles = self.chance.choice(started), self.there.folder / name / "bundles"
+        gone = {one["bundle"] for one in self.there.all[name].bundles.list() if lost in one.get("imports_from", ())}
+        nodes = self.there.a.mesh("app").nodes.values()
+        used = {node.slet.plugin for node in nodes if name in ("a", node.host)} & {lost, *gone}
+        self.told.append(f"{lost} is {how} when {name} is started again, which uses {used}")
+        self.there.all[name].close()
+        copy = shutil.copytree(bundles / lost, self.there.folder / "copies" / f"{len(self.told)}" / lost)
+        if how == "removed":
+            shutil.rmtree(bundles / lost)
+        elif how == "damaged":
+            (bundles / lost / "slets.py").write_text("damaged")
+        else:  # with those that import from it, which would start it
+            kept = {key: wires for key, wires in remembered(bundles).items() if key not in {lost, *gone}}
+            (bundles / STARTED).write_text(json.dumps(kept))
+        found = examine(self.there.folder / name)
+        assert [one.partition(":")[0] for one in found["down"]][:1] == ["app"] * bool(used), f"check: {found['down']}"
+        assert any(lost in one for one in found["damage"]) == (how == "damaged"), f"check: {found['damage']}"
+        one = self.there.back(name)
+        assert ("app" in one.failed_to_restart) == bool(used), f"down: {one.failed_to_restart}"
+        if used and name != "a":
+            with pytest.raises(ComponentFailed, match=f"app on {name} failed while being started again"):
+                self.there.a.wait("app", PATIENCE)
+        if how == "damaged":
+            shutil.rmtree(bundles / lost)
+            (bundles / f".{lost}.digest").unlink()
+        if how != "not started":
+            one.bundles.install(copy)
+        for key in (lost, *gone):
+            one.bundles.start(key)
+        if used:
+            one.restart("app")
+
 
 def campaign(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, steps: int = STEPS) -> None:
     """Run one campaign; a failure tells the steps before it."""
@@ -131,7 +174,7 @@ def test_any_bundle_update_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def campaigns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run some of them."""
-    for seed in range(5):
+    for seed in range(8):
         campaign(folder / str(seed), seed, monkeypatch)
 
 
@@ -172,12 +215,20 @@ def old_mesh_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Federation, "record", recorded)
 
 
-@pytest.mark.parametrize("mistake", [only_the_fragment, old_mesh_kept])
+def nothing_lacks(patch: pytest.MonkeyPatch) -> None:
+    """The check of a state directory does not see that a bundle is gone."""
+    patch.setattr(state, "_down", lambda *given: ())
+
+
+@pytest.mark.parametrize(
+    ("mistake", "shows"),
+    [(only_the_fragment, "and its home has"), (old_mesh_kept, "and its home has"), (nothing_lacks, "check: ")],
+)
 def test_a_planted_mistake_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[pytest.MonkeyPatch], object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[pytest.MonkeyPatch], object], shows: str
 ):
-    """One of the first campaigns fails, since a node runs another version than its home has."""
+    """One of the first campaigns fails, with another version than its home has, or with a check that sees nothing."""
     with monkeypatch.context() as patch:
         mistake(patch)
-        with pytest.raises(AssertionError, match="and its home has"):
+        with pytest.raises(AssertionError, match=shows):
             campaigns(tmp_path, monkeypatch)

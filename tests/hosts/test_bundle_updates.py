@@ -307,3 +307,23 @@ def test_a_bundle_that_is_not_started_is_found_by_the_check(there: Hosts, capsys
     home.bundles.start("marks@1.0.0")
     home.restart("app")
     assert there.agrees() == ONE
+
+
+@pytest.mark.parametrize("host", ["a", "b"])
+def test_a_bundle_that_another_one_requires_is_found_by_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], host: str
+):
+    """Also at a host whose nodes are not of it; what the check and the error of the next start say is followed."""
+    with ExitStack() as stack:
+        there = Hosts(tmp_path, stack, monkeypatch, slets=RECORDS)
+        there.a.apply(line("app", there.a, records=True, first="b"))
+        removed(there, host, "marks@1.0.0")
+        assert state_check(tmp_path / host) == 1
+        assert "app: its bundle marks>=1 is not installed here; start the platform, " in capsys.readouterr().out
+        one = there.back(host)
+        one.bundles.start(one.bundles.install(marks(tmp_path, 1, RECORDS))["bundle"])
+        with pytest.raises(StateError, match="fits.; then start it: `exop bundle start checks@1.0.0`"):
+            one.restart("app")
+        one.bundles.start("checks@1.0.0")
+        one.restart("app")
+        assert there.agrees() == there.slets_of(1)

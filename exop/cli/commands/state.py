@@ -55,20 +55,19 @@ def state_accept(directory: Path, /, *, json: Json = False) -> int:
     return answer({"directory": str(directory), "generation": number}, text, json=json)
 
 
-def _down(meshes: Mapping[str, str], installed: Collection[str], started: Collection[str]) -> Iterator[str]:
-    """Describe the applications that would not start with the bundles that are *installed*, and those *started*.
+def _down(meshes: Mapping[str, str], installed: Mapping[str, list[str]], started: Collection[str]) -> Iterator[str]:
+    """Describe the applications that would not start with the *installed* bundles, some of which lack others.
 
     Plugins are not checked: only the next platform knows which ones it has.
     """
     for name, topology in meshes.items():
         slets = [str(node.get("slet", "")) for node in read_toml(topology).get("nodes", {}).values()]
-        for bundle in dict.fromkeys(slet.rpartition(":")[0] for slet in slets if "@" in slet):
+        used = [slet.rpartition(":")[0] for slet in slets if "@" in slet]
+        for bundle in dict.fromkeys([*used, *(needed for one in used for needed in installed.get(one, ()))]):
             if not (known := bundle in installed) or bundle not in started:
-                start = f"`exop bundle start {bundle}`" if known else "`exop bundle install FILE --start`"
-                yield (
-                    f"{name}: its bundle {bundle} is {'not started' if known else 'not installed'} here; start the "
-                    f"platform, {start}, then `exop resume {name}`"
-                )
+                lacks, start = ("started", f"start {bundle}") if known else ("installed", "install FILE --start")
+                cure = f"start the platform, `exop bundle {start}`, then `exop resume {name}`"
+                yield f"{name}: its bundle {bundle} is not {lacks} here; {cure}"
 
 
 def _as_text(found: dict[str, Any]) -> str:
@@ -105,6 +104,7 @@ def examine(directory: Path) -> dict[str, Any]:
     Raises:
         StateError: there is no such directory, it is not a state directory, or a platform uses it.
     """
+    from exop.bundle.manifest import best
     from exop.bundle.store import remembered, stored_bundles
 
     with _unused(directory):
@@ -118,16 +118,17 @@ def examine(directory: Path) -> dict[str, Any]:
             damage.append(str(problem))
         found["applications"], meshes = _applications(directory, found, damage)
         engines = directory / "engines"
-        head = ("application", "node", "place", "bytes")
         rows = ((*place.relative_to(engines).parts, _size(place)) for place in sorted(engines.glob("*/*/*")))
-        found["engines"] = [dict(zip(head, row, strict=True)) for row in rows]
+        found["engines"] = [dict(zip(("application", "node", "place", "bytes"), row, strict=True)) for row in rows]
         folders = {path.parent for path in directory.rglob("*.log") if segment_names([path.name])}
         found["logs"] = [_log(folder, damage) for folder in sorted(folders)]
         bundles, broken = stored_bundles(directory / "bundles")
         damage += map(str, broken.values())
         found |= {"bundles": [home.name for home in bundles], "down": [], "damage": damage}
         try:
-            found["down"] += _down(meshes, found["bundles"], remembered(directory / "bundles"))
+            there = [archive.manifest for archive in bundles.values()]
+            installed = {one.key: [str(need) for need in one.needed if best(need, there) is None] for one in there}
+            found["down"] += _down(meshes, installed, remembered(directory / "bundles"))
         except StateError as problem:
             damage.append(str(problem))
         return found

@@ -33,7 +33,7 @@ SAMPLED: Final = ["busy_s", "service_ms", "latency_ms"]
 #: Quantiles that were not requested.
 _NOTHING: Final[dict[str, float]] = {}
 #: The counts of `ComponentMetrics` other than the items of each port.
-_COUNTED: Final = ("batches", "errors", "skipped")
+_COUNTED: Final = ("batches", "errors", "skipped", "expected")
 
 
 class Flow:
@@ -119,6 +119,7 @@ class ComponentMetrics:
     Attributes:
         before: Items counted by replaced slets, or before a recovery, without those of a follower or a replay.
         recovered: The part of `before` that comes from a checkpoint, in and out.
+        put_out: The items of the last checkpoint that a sink has committed; after a recovery, what was *expected*.
         batches, errors, skipped: The numbers of calls with a batch, of exceptions, and of items skipped because of one.
         busy: The seconds in calls with batches or columns, all of which are measured.
         times, singles, latencies: The last measured seconds: of such a call, of one with an item, and since the source.
@@ -141,7 +142,7 @@ class ComponentMetrics:
         self._single_inputs = {port.name for port in spec.inputs if port.type.form == "item" and not port.pulled}
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.before: Counts = {}
-        self.batches = self.errors = self.skipped = 0
+        self.batches = self.errors = self.skipped = self.put_out = self.expected = 0
         self.last_error = ""
         self.busy = self._estimated = 0.0
         self._seen = 0
@@ -157,7 +158,7 @@ class ComponentMetrics:
         counts = predecessor.counts()
         for key, items in counts.items():
             self.before[key] = self.before.get(key, 0) + items - self._inherited.get(key, 0)
-        self._inherited = counts
+        self._inherited, self.put_out, self.expected = counts, predecessor.put_out, predecessor.expected
 
     def counts(self, known: dict[Tally, int] | None = None) -> Counts:
         """Return the items of every port; the counts are exact, except for items that are in flight.
@@ -262,13 +263,13 @@ class ComponentMetrics:
     def restore(self, held: Mapping[str, Any]) -> None:
         """Continue from the counts that `capture` returned."""
         self.before = {(direction, port): count for direction, port, count in held["items"]}
-        self.batches, self.errors, self.skipped = (held[name] for name in _COUNTED)
+        self.batches, self.errors, self.skipped, self.put_out = (held.get(name, 0) for name in _COUNTED)
         self.recovered = {"items_in": total(self.before, "in"), "items_out": total(self.before, "out")}
 
     def resume(self, restored: ComponentMetrics) -> None:
         """Continue from the counts that *restored* has got by `restore`, without those that it has counted itself."""
-        self.before, self.recovered = dict(restored.before), restored.recovered
-        self.batches, self.errors, self.skipped = (getattr(restored, name) for name in _COUNTED)
+        self.before, self.recovered, self.put_out = dict(restored.before), restored.recovered, restored.put_out
+        self.batches, self.errors, self.skipped, self.expected = (getattr(restored, name) for name in _COUNTED)
 
 
 def total(counts: Counts, direction: Direction) -> int:

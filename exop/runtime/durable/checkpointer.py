@@ -93,8 +93,8 @@ class Checkpointer:
         self._checkpoints = checkpoints
         self._hold: Hold = hold or (lambda _, component, error: component.fail_until_resumed(error))
         self._number = 0
-        self._came, self._put_out = dict[str, int](), dict[str, int]()
-        self._captured_of, self._empty = dict[Component, int](), WeakKeyDictionary[Component, int]()
+        self._captured_of = dict[Component, int]()
+        self._came, self._empty = WeakKeyDictionary[Component, int](), WeakKeyDictionary[Component, int]()
         self._owners: dict[str, Owner] = {}
         self._late: dict[Component, Exception] = {}
         self._rendered = deployment.mesh, ""
@@ -174,10 +174,8 @@ class Checkpointer:
 
     def unwritten(self) -> dict[str, int]:
         """Return the number of items that each sink has received since the last checkpoint that it has committed."""
-        now = {one.node.name: one.metrics.items_in() for one, _ in self._hooks("commit_checkpoint")}
-        first = {name: one.metrics.recovered["items_in"] for name, one in self._deployment.components.items()}
-        found = {name: items - self._put_out.get(name, first[name]) for name, items in now.items()}
-        return {name: items for name, items in found.items() if items > 0}
+        sinks = {one.node.name: one.metrics for one, _ in self._hooks("commit_checkpoint")}
+        return {name: items for name, one in sinks.items() if (items := one.items_in() - one.put_out) > 0}
 
     def may_hold(self, sink: Component) -> bool:
         """Whether a sink may hold output: unless this instance has committed all that it has ever received."""
@@ -345,9 +343,10 @@ class Checkpointer:
     def _prepare_sinks(self, number: int) -> None:
         """Let the sinks prepare to commit, and note how many items they have received until then."""
         self._call("prepare_checkpoint", number)
-        sinks = {one: one.metrics.items_in() for one, _ in self._hooks("commit_checkpoint")}
-        self._came = {one.node.name: items for one, items in sinks.items()}
-        self._captured_of = {one: items for one, items in sinks.items() if one.status is State.ACTIVE}
+        for one, _ in self._hooks("commit_checkpoint"):  # who has not committed the last one may not commit this one
+            last, self._came[one] = self._came.get(one, one.metrics.recovered["items_in"]), one.metrics.items_in()
+            one.metrics.expected = self._came[one] if one.metrics.put_out >= last else one.metrics.put_out
+        self._captured_of = {one: items for one, items in self._came.items() if one.status is State.ACTIVE}
 
     def _topology(self, mesh: Mesh) -> str:
         """Return the topology of a mesh, rendered again if it is another one than the last time."""
@@ -384,11 +383,11 @@ class Checkpointer:
         """Wait up to *seconds* until all slets have emitted their output; note and raise the last error of a call."""
         end = time.monotonic() + seconds
         failed: NotCommitted | None = None
-        components = self._deployment.components
         for owner, call in begun:
             try:
                 call.result(max(0.0, end - time.monotonic()))
-                self._put_out |= {node: items for node, items in self._came.items() if owner is components.get(node)}
+                if isinstance(owner, Component) and owner in self._came:
+                    owner.metrics.put_out = self._came[owner]
                 self._empty |= {one: items for one, items in self._captured_of.items() if owner is one}
             except RAISED as problem:
                 text = message(problem) or error_text(problem)
@@ -437,9 +436,8 @@ class Checkpointer:
             return ends or self._stop.is_set() or deployment.finished.is_set()
 
         while not over:
-            every = deployment.mesh.durable or BRIEF
             with deployment.progress:
-                deployment.progress.wait_for(due, every)
+                deployment.progress.wait_for(due, deployment.mesh.durable or BRIEF)
             if self._stop.is_set():
                 return
             over = deployment.finished.is_set()

@@ -16,9 +16,12 @@ from exop.hooks import Plugins
 from exop.report import run_report
 from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.durable.store import Checkpoints
+from exop.stock.sinks import WriteSqlite
 from tests.rig import PATIENCE, eventually
 
 LAST = 50
+#: The number up to which the source may emit.
+ALLOWED = [LAST]
 
 
 class Position(Memento):
@@ -28,11 +31,14 @@ class Position(Memento):
 
 
 @slet
-def numbers(position: Position) -> Iterator[int]:
-    """Emit 1, 2, 3, …"""
+def numbers(position: Position) -> Iterator[int | None]:
+    """Emit 1, 2, 3, … as far as that is allowed."""
     while position.number < LAST:
-        position.number += 1
-        yield position.number
+        if position.number < ALLOWED[0]:
+            position.number += 1
+            yield position.number
+        else:
+            yield None
 
 
 class Offered:
@@ -84,6 +90,36 @@ def test_wait_raises_until_the_end_is_stored(tmp_path, opened):
         assert list(not_running(platform.status())) == []
     with opened() as platform:
         assert platform.applications() == []
+
+
+@pytest.mark.parametrize(
+    ("fails", "error"),
+    [((Checkpoints, "write"), StateError("no room")), ((WriteSqlite, "commit_checkpoint"), OSError("no room"))],
+    ids=["the store", "the sink"],
+)
+@pytest.mark.parametrize("written", [0, 20])
+def test_a_platform_that_is_started_again_knows_what_is_not_written(
+    tmp_path, opened, monkeypatch, fails, error, written
+):
+    """Whether the checkpoints fail, or a sink that has them: what it had written before counts as such."""
+    monkeypatch.setattr(f"{__name__}.ALLOWED", allowed := [written])
+    with opened() as platform:
+        platform.apply(application(tmp_path).build())
+        sink = platform.deployment("app").components["rows"]
+        eventually(lambda: sink.metrics.items_in() == written)
+        platform.checkpoint("app")
+    with mock.patch.object(*fails, side_effect=error):
+        for _ in range(3):
+            with opened() as platform:
+                allowed[0] = LAST
+                with pytest.raises(
+                    LastCheckpointFailed, match=f"no room; not written: {LAST - written} items of rows;"
+                ):
+                    platform.wait("app", timeout=20)
+    with opened() as platform:
+        assert platform.wait("app", timeout=20)
+    with closing(sqlite3.connect(tmp_path / "rows.sqlite")) as database:
+        assert database.execute("SELECT count(*) FROM items").fetchall() == [(LAST,)]
 
 
 def test_one_failure_is_not_yet_a_trouble_of_health(tmp_path, opened):
