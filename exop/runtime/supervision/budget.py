@@ -124,7 +124,7 @@ class UserCall(Generic[T]):
             self._changed.notify_all()
         text = f"{self.component.name}: {self.phase} is given up: {reason or 'it takes too long'}"
         log = logger("exop.runtime").bind(node=self.component.name, seconds=round(self.seconds, 1))
-        if reason and self.phase == "opening":  # the user stops it, which is no error
+        if reason:  # it was asked for, which is no error
             log.info(text)
         else:
             log.warning(text, stack=self.stack(), cure="release what it waits for: the end of the call ends its thread")
