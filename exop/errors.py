@@ -82,11 +82,11 @@ class UnknownName(MeshError):
         """Name the place, and the nearest known name, all known names, or the plugin to install."""
         known = sorted(str(name) for name in self.facts.get("known", ()))
         message = f"{self.facts['place']} has no {self.facts['kind']} {self.facts['name']!r}"
-        plugin = str(self.facts["name"]).partition(":")[0]
-        offered = self.facts["kind"] in ("slet", "kind")
-        if offered and f"exop-{plugin}" in _PLUGINS and not any(name.startswith(plugin) for name in known):
+        plugin, colon, _ = str(self.facts["name"]).partition(":")
+        own = [name for name in known if colon and name.startswith((f"{plugin}:", f"{plugin}@"))]
+        if self.facts["kind"] in ("slet", "kind") and f"exop-{plugin}" in _PLUGINS and not own:
             return f"{message}; run {install_command(f'exop-{plugin}')}"
-        message = f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
+        message = f"{message}; {suggest(self.facts['name'], own or known, self.facts['kind'])}"
         links = "; `exop connect URI` links it with one, `exop serve` by --peer NAME=URI, or --listen if the peer dials"
         return message + (links if self.facts["kind"] == "peer" else "")
 

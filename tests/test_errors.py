@@ -104,6 +104,9 @@ def test_suggestions():
     assert str(missing) == "a has no slet 'duckdb:sql'; run `pip install plugins/exop-duckdb` in the folder of ExoP"
     absent = UnknownName(place="a", kind="kind", name="kafka", known=["queue"])
     assert str(absent) == "a has no kind 'kafka'; run `pip install plugins/exop-kafka` in the folder of ExoP"
+    known = [*(f"a:{number}" for number in range(30)), "mine@1.0.0:tag", "mine:tag", "mine"]
+    own = UnknownName(place="a", kind="slet", name="mine:nix", known=known)
+    assert str(own) == "a has no slet 'mine:nix'; did you mean 'mine:tag'? known: mine:tag, mine@1.0.0:tag"
     for module in ("pyarrow", "numpy"):
         file = errors.PluginError(plugin="a.py", problem=f"No module named '{module}'")
         assert str(file).endswith("; run `pip install 'exop[columns]'`")

@@ -26,7 +26,6 @@ _RATIO: Final = 200
 _SMALL: Final = 1_000_000
 _LONGEST_PATH: Final = 240
 _LARGEST_MANIFEST: Final = 64_000
-_CURE: Final = "make a new archive, e.g. with `exop bundle install FOLDER`"
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _COMPILED: Final = (".pyc", ".pyo", ".so", ".pyd", ".dylib")
 #: The prefix of folders that are being written or removed; after a crash they are removed when the store is opened.
@@ -138,7 +137,7 @@ def _check_entry(name: str, entry: zipfile.ZipInfo) -> None:
 
 
 def _refuse(name: str, problem: str) -> NoReturn:
-    raise ArchiveRefused(archive=name, problem=problem, cure=_CURE)
+    raise ArchiveRefused(archive=name, problem=problem, cure="make one of a folder that `exop bundle new` has made")
 
 
 class BundleStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -32,7 +33,6 @@ def run_command_line(arguments: list[str]) -> int:
             add_plugin_commands(app, plugins, plugins.ask("register_commands"))
             if arguments and not arguments[0].startswith("-") and arguments[0] not in app:
                 arguments = arguments[:1]  # `exop replac --help` is the same mistake as `exop replac`
-
         add_common_options(app)
         result = app.meta(arguments)
         sys.stdout.flush()
@@ -47,7 +47,8 @@ def run_command_line(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 (the last resort of a program)
-        return report_error(error, debug="--debug" in arguments)
+        wanted = os.environ.get("EXOP_DEBUG", "").lower() in ("1", "t", "true", "y", "yes")  # as the parser reads it
+        return report_error(error, debug=wanted or "--debug" in arguments)
 
 
 def make_app(arguments: Sequence[str] = ()) -> App:
@@ -112,12 +113,7 @@ def add_common_options(app: App) -> None:
         """Options of every command."""
         level, named = levels_in(log_level)
         set_up("debug" if debug else level, log_format, named)
-        try:
-            return app(_dry_run_of(app, tokens))
-        except (CycloptsError, BrokenPipeError):
-            raise
-        except Exception as error:  # noqa: BLE001 (as in `run_command_line`, which does not know EXOP_DEBUG)
-            return report_error(error, debug=debug)
+        return app(_dry_run_of(app, tokens))
 
     app.meta.default(launch)
     app.meta.suppress_keyboard_interrupt = False
@@ -137,7 +133,7 @@ def _dry_run_of(app: App, tokens: Sequence[str]) -> Sequence[str]:
 
 
 def _one_line(problem: CycloptsError) -> str:
-    text = " ".join(str(problem).split()).removesuffix(", ...")
+    text = " ".join(str(problem).split())
     if isinstance(problem, UnusedCliTokensError):
         text = f"too many arguments: {' '.join(problem.unused_tokens or ())}"
     elif (

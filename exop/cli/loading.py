@@ -81,7 +81,8 @@ class Target:
             )
         if len(self.builders) > 1:
             names = ", ".join(f"{self.given}:{name}" for name in self.builders)
-            raise BuilderError(f"{self.given} offers several application builders; name one of them: {names}")
+            several = f"{self.given} offers several application builders; name one of them: {names}"
+            raise BuilderError(f"{several} (for `exop dev` by --builder)", kind="builder")
         return next(iter(self.builders.values()))
 
 
@@ -206,7 +207,7 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None, bund
         problem += ", and no application runs (start one with `exop run APP`, or by `exop serve` and `exop apply APP`)"
     known += [*names, *get_close_matches(given, _beside(Path()), n=1)]
     cure = suggest(given, known) if known else "name a package folder, a .py file or a .toml topology"
-    raise BuilderError(f"{problem}; {cure}")
+    raise BuilderError(f"{problem}; {cure}", problem=problem, known=known)
 
 
 def _loaded(bundle: str, started: Mapping[str, Mapping[str, Any]], plugins: Plugins) -> Path | None:
@@ -321,9 +322,10 @@ def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
         if missing := [one.name for one in settings.values() if one.required and one.name not in given]:
             known = ", ".join(map(str, settings.values()))
             needs = " ".join(f"{one}=…" for one in missing)
-            raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")
+            raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}", kind="parameter")
         values = configured(f"the builder {name}", settings, {key: one.value for key, one in given.items()})
     except (UnknownName, SettingError) as error:
+        error.facts["kind"] = "parameter"
         if (wrong := given.get(str(error.facts.get("setting", error.facts.get("name"))))) is not None and wrong.place:
             error.add_note(f"it is given by {wrong.place}")
         raise

@@ -303,7 +303,7 @@ class Applications:
             self.changes.shadows.stop(application)
         with self._turn:
             self._closings += 1
-        self._manager.user.abandon(phase="opening")
+        self._manager.user.abandon(phase="opening", reason="the platform stops")
         for deployment in list(self.deployed.values()):
             self.checkpoints.last(deployment, timeout)
         with self._turn:

@@ -215,6 +215,17 @@ def test_output_is_safe_for_terminals_and_lines(capsys):
     assert len(out.splitlines()) == 3
 
 
+def test_what_is_missing_is_named():
+    """Not what does not exist, because it was not given, or that has another name."""
+    assert "write exop history APP --reverse NUMBER" in refused("history", "--reverse", "3")
+    assert "has no transport 'foo'; known: tcp, tls" in refused("ps", "--on", "foo://x")
+    with Platform(control=True) as platform:
+        app = Application("other")
+        app.add("pass", pass_on, item=app.add("numbers", count_up, to=1))
+        platform.apply(app.build())
+        assert "'other.pass' names a node; this command takes an application" in refused("mesh", "other.pass")
+
+
 @pytest.mark.parametrize("seconds", ["-1", "nan"])
 @pytest.mark.parametrize("command", [["run", "mesh.toml", "--drain-timeout"], ["replace", "a.b", "c:d", "--timeout"]])
 def test_seconds_that_are_none(command, seconds):

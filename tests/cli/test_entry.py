@@ -59,6 +59,7 @@ def test_the_overview_imports_no_command():
 
 def test_help_of_an_unknown_command():
     """It is a mistake with the nearest name, and not the overview."""
+    assert "services, ...; see `exop --help`" in answer_of("nothing", code=2), "there are more"
     assert 'Unknown command "replac". Did you mean "replace"?' in answer_of("replac", "--help", code=2)
 
 

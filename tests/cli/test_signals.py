@@ -149,7 +149,9 @@ def test_while_an_engine_opens(command, number, code, tmp_path):
         _, err = process.communicate(timeout=120)
     assert process.returncode == code, err
     assert "what is being opened is given up" in err
-    assert "slow.engine: opening is given up" in err
+    assert "slow.engine: opening is given up: " in err
+    assert 'File "' not in err, err
+    assert "refused" not in err
     if "state" in command:  # stored as before, it is started again by the next platform
         Path("closed").unlink()
         with Platform(state="state", control=False) as platform:

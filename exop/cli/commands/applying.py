@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from exop.cli.options import Argument, Call, Load, Params, Program, Proof, Request
 from exop.cli.outcome import code_is_there, show_and_make
+from exop.cli.overview import PLANNED
 from exop.cli.peers import started_slets, the_platform
 from exop.cli.report import say
 from exop.cli.text import answer
@@ -69,7 +70,12 @@ def plan(
             if (name := name_in(topology)) != change:
                 raise BuilderError(f"{words[0]} describes {name!r}, not {change!r}; {suggest(change, [name])}")
         else:
-            topology = _topology(platform, change, words, params, load)
+            try:
+                topology = _topology(platform, change, words, params, load)
+            except BuilderError as error:
+                if (known := error.facts.get("known")) is None:
+                    raise
+                raise BuilderError(f"{error.problem}, and no verb; {suggest(change, [*PLANNED, *known])}") from None
         return _apply(platform, topology, request, proof)
 
 

@@ -311,16 +311,14 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
     A node that was suspended without an error has no item to retry.
     """
     deadline = time.monotonic() + 1.0
-    while before["state"] == "failed" and time.monotonic() < deadline:
-        try:
+    with suppress(UnknownName, PeerUnreachable):  # the application has ended, and so has `exop run`
+        while before["state"] == "failed" and time.monotonic() < deadline:
             now = found.node_status()
-        except (UnknownName, PeerUnreachable):  # the application has ended, and so has `exop run`
-            return None
-        if now["state"] == "failed" and "error" in now:
-            return str(now["error"])
-        if now["metrics"]["items_in"] > before["metrics"]["items_in"] + 1 or now["state"] == "ended":
-            return None  # the node has processed that item
-        time.sleep(0.05)
+            if now["state"] == "failed" and "error" in now:
+                return str(now["error"])
+            if now["metrics"]["items_in"] > before["metrics"]["items_in"] + 1 or now["state"] == "ended":
+                return None  # the node has processed that item
+            time.sleep(0.05)
     return None
 
 

@@ -16,13 +16,14 @@ from exop.cli.peers import Found, each_platform, find_application, is_local, run
 from exop.cli.report import Failure
 from exop.cli.status_text import access_lines, as_text, call_lines, held_nodes, lasts, problem_lines, state_text
 from exop.cli.text import answer, columns, number, pause, print_json
-from exop.errors import PeerUnreachable, UnknownName
+from exop.errors import BuilderError, PeerUnreachable, entry
 from exop.model.filter import where as properties_are
 from exop.model.meshes.checks import resolved
 from exop.model.properties import APPLICATION, KIND, NODE
 from exop.model.slets.described import absent, summary
 from exop.model.slets.described import describe as facts_of
 from exop.model.slets.signature import read_settings
+from exop.model.slets.spec import SletSpec
 from exop.pictures.picture import DRAW
 from exop.pictures.picture import Picture as Drawing
 from exop.report import totals_of, whole
@@ -77,10 +78,8 @@ def describe(target: Runs, /, *, call: Call = Call(), load: Load = ()) -> int:
             facts = slet_facts(platform.describe_slet(target))
     elif runs(target, call):
         with find_application(target, call) as found:
-            if found.node:
-                facts = _node_facts(found)
-            else:
-                facts = {"platform": found.platform.name, **found.platform.status(found.application)}
+            at = {"platform": found.platform.name}
+            facts = _node_facts(found) if found.node else at | found.platform.status(found.application)
     else:
         facts = _offered(target, load)
     return answer(facts, lambda: "\n\n".join(as_text(facts)), json=call.json)
@@ -145,6 +144,7 @@ def mesh(
     chosen = "json" if call.json else format
     if not parameters and not params and runs(app, call):
         with find_application(app, call) as found:
+            found.check_whole(app)
             platform, name = found.platform, found.application
             if chosen == "toml":
                 print(platform.topology(name), end="")
@@ -183,6 +183,8 @@ def history(app: Runs = "", /, *, reverse: int | None = None, make: bool = False
         reverse: Show the plan that undoes the change with this number, but restores no state; needs a state directory.
         make: With --reverse: make the change as well.
     """
+    if reverse is not None and not app:
+        raise BuilderError("--reverse undoes a change of an application: write exop history APP --reverse NUMBER")
     if reverse is not None:
         with find_application(app, call) as found:
             request = Request(dry_run=not make, json=call.json)
@@ -293,16 +295,13 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
         return slet_facts(facts_of(catalog.slets[target]))
     plugin, colon, _ = target.rpartition(":")
     if colon and not is_local(target) and plugin in catalog.plugins.names():
-        known = [*catalog.slets, *(f"{plugin}:{builder.__name__}" for builder in catalog.builders().get(plugin, []))]
-        if target not in known:
-            own = [name for name in known if name.startswith(f"{plugin}:")]
-            raise UnknownName(place="this installation", kind="slet", name=target, known=own or known)
+        builders = {f"{plugin}:{one.__name__}": one for one in catalog.builders().get(plugin, [])}
+        entry("this installation", "slet", {**catalog.slets, **builders}, target)
     if target.endswith(".json") and Path(target).is_file():
         return slet_facts(facts_of(absent(Path(target).read_bytes())), here=False)
-    if (found := find_target(target, catalog, running())).which in found.slets:
-        return slet_facts(facts_of(found.slets[found.which]))
-    if found.which:
-        return builder_facts(found.which, found.builder())
+    if (found := find_target(target, catalog, running())).which:
+        one = entry(target.rpartition(":")[0], "slet or builder", {**found.builders, **found.slets}, found.which)
+        return slet_facts(facts_of(one)) if isinstance(one, SletSpec) else builder_facts(found.which, one)
     return {
         "of": target,
         "builders": [builder_facts(name, builder) for name, builder in found.builders.items()],

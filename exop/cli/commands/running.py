@@ -124,10 +124,11 @@ def dev(
         quiet: Show only changes, and no progress.
     """
     from exop.bundle.dev import WatchedFolder, check_folder
-    from exop.cli.loading import Target, build, known_plugins
+    from exop.cli.loading import Target, build, gather, known_plugins
     from exop.platform import Platform
 
-    check_folder(folder)  # only later mistakes wait for the next save
+    check_folder(folder)  # only mistakes that a save can mend wait for the next one
+    gather(parameters, params, ())
     catalog = known_plugins(load)
     with Stopping(patience=2) as stopping, Platform(name=name, plugins=catalog.plugins, control=True) as platform:
 
@@ -142,7 +143,7 @@ def dev(
         try:
             for one in list(platform.plugins.folders.values()):
                 platform.load(one)
-            session.take()
+            session.take(first=True)
             session.until_stopped()
         finally:
             session.end()
@@ -255,10 +256,14 @@ class Session:
     _finished: bool = False
     _shown: float = 0.0
 
-    def take(self) -> None:
-        """Load the folder, apply the changes, and report the outcome."""
+    def take(self, *, first: bool = False) -> None:
+        """Load the folder, apply the changes, and report the outcome; at *first*, raise what no save can mend."""
         begin = time.monotonic()
         for outcome in self.stopping.carry_out(self.development.take):
+            if (error := outcome.error) is not None and self.stopping.count:
+                return  # the user has given up the opening
+            if error is not None and first and getattr(error, "kind", "") in ("builder", "parameter"):
+                raise error  # the command line names it
             self._finished = self._finished and outcome.verb != "runs"
             report_outcome(outcome, time.monotonic() - begin)
 

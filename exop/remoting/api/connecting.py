@@ -39,8 +39,8 @@ def connect(
     scheme, _, rest = text.partition(":")
     built_in = scheme in ("inproc", "tcp", "tls")
     if rest.startswith("//") and not built_in:
-        transport = entry(f"the address {target}", "transport", known_slets().transports(), scheme)
-        made: RemotePlatform = transport(rest.removeprefix("//"))
+        known = {"tcp": RemotePlatform, "tls": RemotePlatform, **known_slets().transports()}
+        made: RemotePlatform = entry(f"the address {target}", "transport", known, scheme)(rest.removeprefix("//"))
         return made
     if built_in and rest:
         if isinstance(identity, (str, os.PathLike)):

@@ -21,7 +21,7 @@ from exop.remoting.peers.discovery import Announcement, announce, announcements
 from exop.remoting.peers.link import PeerLink
 from exop.remoting.policy import Access, AccessControl
 from exop.remoting.transport.client import ControlClient
-from exop.remoting.transport.endpoints import Endpoint
+from exop.remoting.transport.endpoints import Endpoint, needed
 from exop.remoting.transport.handshake import CONTROL
 from exop.remoting.transport.limits import DEFAULT_LIMITS
 from exop.remoting.transport.operation import Operation
@@ -133,10 +133,12 @@ class RemotingService:
         """Link the platform with the peer *name* at *uri* as soon as that answers.
 
         Raises:
+            AddressUnusable: the address needs certificates, and the platform has none.
             PeerRefused: there is a link to a peer of this name at another address.
         """
         with self._lock:
             link = self._link(name)
+            needed(self.access.identity, Endpoint.parse(uri))  # no certificates come later
             if link.uri and len({replace(Endpoint.parse(one), platform=name) for one in (link.uri, uri)}) == 1:
                 return link
             if link.uri:
@@ -172,7 +174,7 @@ class RemotingService:
     def discover(self, seconds: float) -> list[dict[str, str]]:
         """Listen for *seconds*; return the platforms that announce themselves.
 
-        A platform that is no peer yet is greeted: the `state` is `peer`, `usable`, or `unusable` with the `problem`.
+        Each is greeted: the `state` is `peer`, `usable`, or `unusable` with the `problem`.
 
         Raises:
             AddressUnusable: the network does not permit multicast, or zeroconf is not installed.
@@ -325,10 +327,10 @@ class RemotingService:
         uri, state, problem = one.uri, "peer" if one.name in self.peers else "usable", ""
         try:
             uri = str(replace(Endpoint.parse(uri), platform=one.name))
-            if state == "usable":
-                self._greet(uri, None)
+            self._greet(uri, None)  # raises also if another platform with the name of a peer has answered
         except RemotingError as error:
-            state, problem = "unusable", str(error)
+            linked = isinstance(error, PeerUnreachable) and one.name in self.peers and self.peers[one.name].connected
+            state, problem = state if linked else "unusable", str(error)
         return {"name": one.name, "uri": uri, "exop": one.exop, "state": state, "problem": problem}
 
     def _status(self, link: PeerLink) -> dict[str, Any]:

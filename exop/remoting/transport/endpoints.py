@@ -131,7 +131,7 @@ def listen(uri: str | Path, identity: Identity | None = None) -> Listener:
             raise AddressInUse(address=str(endpoint), pid=os.getpid()) from None
         sock.listen(sockets.BACKLOG)
         return Listener(str(endpoint), sock)
-    return TcpListener(endpoint, _needed(identity, endpoint))
+    return TcpListener(endpoint, needed(identity, endpoint))
 
 
 def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None = None) -> tuple[socket.socket, Peer]:
@@ -146,13 +146,13 @@ def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None =
         AddressUnusable: the URI is not valid, or TLS needs certificates, which are missing.
     """
     endpoint = uri if isinstance(uri, Endpoint) else Endpoint.parse(uri)
-    needed = _needed(identity, endpoint)
+    own = needed(identity, endpoint)
     deadline = time.monotonic() + timeout
     sock: socket.socket | None = None
     try:
         sock = _connected(endpoint, timeout)
-        if needed is not None:
-            sock, peer = _secured(sock, needed, deadline, server_side=False)
+        if own is not None:
+            sock, peer = _secured(sock, own, deadline, server_side=False)
             if endpoint.platform and peer.name != endpoint.platform:
                 found = f"its certificate is that of {peer.name!r}, not of {endpoint.platform!r}"
                 raise PeerRefused(address=endpoint.label, problem=found)
@@ -166,13 +166,13 @@ def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None =
     except BaseException as problem:
         if sock is not None:
             sock.close()
-        if needed is not None and isinstance(problem, OSError):
+        if own is not None and isinstance(problem, OSError):
             import ssl
 
             from exop.remoting.identity import explain
 
             if isinstance(problem, ssl.SSLError):
-                found = explain(problem, needed, endpoint.platform)
+                found = explain(problem, own, endpoint.platform)
                 what = "is refused" if isinstance(problem, ssl.SSLCertVerificationError) else "refused"
                 raise PeerRefused(f"the platform at {endpoint.label} {what}: {found}") from None
         if isinstance(problem, OSError):
@@ -264,9 +264,9 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _needed(identity: Identity | None, endpoint: Endpoint) -> Identity | None:
-    """Return the identity if the endpoint uses TLS."""
+def needed(identity: Identity | None, endpoint: Endpoint) -> Identity | None:
+    """Return the identity if the endpoint uses TLS; raise `AddressUnusable` if it is missing."""
     if endpoint.scheme == "tls" and identity is None:
-        cure = "give the folder of the certificates (--identity), which `exop certs` makes"
+        cure = "give the folder of the certificates (--identity; to a platform by `exop serve`) that `exop certs` makes"
         raise AddressUnusable(address=str(endpoint), problem="TLS needs certificates", cure=cure)
     return identity if endpoint.scheme == "tls" else None

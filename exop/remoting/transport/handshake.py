@@ -197,29 +197,27 @@ def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:
 
 def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello, identity: Identity | None) -> Welcome:
     """The dialler's side of the greeting; raises `TooLate` after *deadline*."""
+    tls = f"if it listens with TLS, write tls{address[3:]}, which needs certificates (`exop certs`); else "
+    cure = f"{tls if address.startswith('tcp:') else ''}{REPEAT}"
     try:
         # It may have declined before it read anything; the answer can still be read then.
         with suppress(EOFError):
             channel.write(encode_message(hello), deadline)
         answer = decode_message(channel.receive_greeting(deadline), Welcome | Declined)  # type: ignore[arg-type]
     except (BadMessage, FrameRefused):
-        raise _mismatch(address, "something else", "no known release") from None
+        raise ProtocolMismatch(f"what answers at {address} uses another protocol, or is no platform; {cure}") from None
     except TooLate:
         raise
     except EOFError as problem:
         if isinstance(alert := problem.__cause__, ssl.SSLError):
             raise PeerRefused(address=address, problem=explain(alert, identity)) from None
-        raise ConnectionLost(address=address, operation="hello", problem=str(problem), cure=REPEAT) from None
+        raise ConnectionLost(address=address, operation="hello", problem=str(problem), cure=cure) from None
     release = f"exop {clean(answer.exop[:_SHOWN])}" if answer.exop else "an unknown release"
     if answer.protocol != PROTOCOL:
-        raise _mismatch(address, answer.protocol, release)
+        own, other = f"exop {__version__}", answer.protocol
+        raise ProtocolMismatch(address=address, ours=PROTOCOL, theirs=other, release=release, our_release=own)
     if isinstance(answer, Declined):
         raise PeerRefused(address=address, problem=answer.problem)
     if answer.kind != hello.kind:
         raise PeerRefused(address=address, problem=f"its release, {release}, has no {hello.kind} connections")
     return answer
-
-
-def _mismatch(address: str, theirs: object, release: str) -> ProtocolMismatch:
-    ours = f"exop {__version__}"
-    return ProtocolMismatch(address=address, ours=PROTOCOL, theirs=theirs, release=release, our_release=ours)

@@ -105,7 +105,7 @@ class UserCall(Generic[T]):
             if not (done := self.wait(seconds, interruptible=interruptible)) and interruptible:
                 check_interrupt()
         except BaseException:
-            self.abandon()
+            self.abandon("its application was interrupted")
             raise
         if self.abandoned or (not done and self.abandon()):
             gone = self._reason or f"it has not returned within {round(self.seconds, 1):g} s and is given up"
@@ -122,11 +122,12 @@ class UserCall(Generic[T]):
                 return self.abandoned
             self.abandoned, self._reason = True, reason
             self._changed.notify_all()
-        name = self.component.name
-        cure = "its thread ends when the call returns: release the resource for which it waits"
-        facts = {"node": name, "seconds": round(self.seconds, 1), "stack": self.stack(), "cure": cure}
-        why = "is" if reason else "takes too long and is"
-        logger("exop.runtime").warning(f"{name}: {self.phase} {why} given up", **facts)
+        text = f"{self.component.name}: {self.phase} is given up: {reason or 'it takes too long'}"
+        log = logger("exop.runtime").bind(node=self.component.name, seconds=round(self.seconds, 1))
+        if reason:  # it was asked for, which is no error
+            log.info(text)
+        else:
+            log.warning(text, stack=self.stack(), cure="release what it waits for: the end of the call ends its thread")
         return True
 
     def whereabouts(self) -> str:
@@ -230,7 +231,7 @@ class UserCalls:
         for one in self._calls.copy():
             asked = application in (None, one.component.application) and phase in (None, one.phase)
             if asked and not (phase is None and one.wait(0.05)):
-                one.abandon(reason or f"it is given up, because {one.component.application} is removed")
+                one.abandon(reason or f"{one.component.application} is removed")
 
     def plain(self, application: str | None = None) -> list[dict[str, Any]]:
         """Return abandoned calls, and those of a second or more, of one application or of all, as plain data."""

@@ -252,7 +252,7 @@ def test_bad_input(line):
         ("plan", "suspend"): "NODE requires an argument",
         ("plan", "suspend", "line.tag", "now"): "too many arguments: now; see `exop suspend --help`",
         ("plan", "suspend", "line.tag", "--lose-state"): "Unknown option: --lose-state",
-        ("plan", "replcae", "line.tag"): "is no folder, no file",
+        ("plan", "replcae", "line.tag"): "did you mean 'replace'? known: add, configure",
     }
     for arguments, cure in said.items():
         err = answer_of(*arguments, code=2)

@@ -109,7 +109,7 @@ def test_a_file(tmp_path):
     ("target", "said"),
     [
         ("stock:cuont_up", "did you mean 'stock:count_up'?"),
-        ("./counting:hlaf", "has no builder 'hlaf'"),
+        ("./counting:hlaf", "no slet or builder 'hlaf'; did you mean 'half'? known: counting, half, numbers"),
         ("nothing", "no folder, no file"),
         ("countng", "did you mean 'counting'?"),
     ],

@@ -306,3 +306,29 @@ def test_an_exception_of_any_class_is_reported(name, more, tmp_path, capsys):
     assert "a defect" not in err
     if more == ["--json"]:
         assert json.loads(out)["nodes"]["refuse"]["kept"]["item"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("outptu=out",), "has no parameter 'outptu'; did you mean 'output'?"),
+        ((), "needs output=…"),
+        (("output=out", "to=many"), "'to' does not fit"),
+        (("output",), "write NAME=VALUE"),
+        (("output=out", "--params", "nothing.toml"), "nothing.toml cannot be read"),
+        (
+            ("output=out", "--builder", "nothing"),
+            "has no builder 'nothing'; did you mean 'counting'? known: counting, other",
+        ),
+        (
+            ("output=out", "--builder", ""),
+            "name one of them: counting:counting, counting:other (for `exop dev` by --builder)",
+        ),
+    ],
+)
+def test_what_no_save_can_mend_is_refused_by_dev_at_once(given, said, counting):
+    """A mistake on the command line would be there after every save."""
+    code = (counting / "__init__.py").read_text().replace("return [counting]", "return [counting, other]")
+    (counting / "__init__.py").write_text(f"{code}\n\ndef other() -> Application:\n    return Application('other')\n")
+    more = () if "--builder" in given else ("--builder", "counting")
+    assert said in answer_of("dev", "counting", *given, *more, code=2)

@@ -165,11 +165,18 @@ def test_the_services_of_a_peer_are_listed(pair, tmp_path):
     assert {one["properties"]["node"] for one in found} == {"numbers", "sink"}
 
 
-@pytest.mark.parametrize(("uri", "cure"), [("tcp://0.0.0.0:0", "use tls://"), ("tls://127.0.0.1:0", "--identity")])
-def test_other_hosts_are_reached_by_tls_alone(uri, cure):
-    """Without TLS, a platform listens on loopback addresses only; TLS needs a certificate. The errors have the cure."""
+@pytest.mark.parametrize(
+    ("options", "cure"),
+    [
+        ({"listen": "tcp://0.0.0.0:0"}, "use tls://"),
+        ({"listen": "tls://127.0.0.1:0"}, "to a platform by `exop serve`"),
+        ({"peers": {"b": "tls://127.0.0.1:1"}}, "to a platform by `exop serve`"),
+    ],
+)
+def test_other_hosts_are_reached_by_tls_alone(options, cure):
+    """Without TLS, a platform uses loopback addresses only; TLS needs a certificate. The errors have the cure."""
     with pytest.raises(AddressUnusable, match=cure):
-        Platform(name="a", control=False, listen=uri).start()
+        Platform(name="a", control=False, **options).start()
 
 
 def test_a_name_belongs_to_one_platform(authority):
@@ -234,6 +241,13 @@ def test_discovered_platforms_are_examined(authority, tmp_path, monkeypatch):
         assert "'b'" in found["fake"]["problem"]
         a.remoting.connect(b.address)
         assert {one["state"] for one in a.remoting.discover(0) if one["name"] == "b"} == {"peer"}
+        with opened("b", authority, listen=tls) as second:  # another one, with the name and certificate of the peer
+            uri = str(second.address).replace("b@", "")
+            monkeypatch.setattr(service, "announcements", lambda seconds: [Announcement("b", uri, "0")])
+            (other,) = a.remoting.discover(0)
+        assert (other["state"], "another platform called 'b' is linked" in other["problem"]) == ("unusable", True)
+        (gone,) = a.remoting.discover(0)
+        assert (gone["state"], "Connection refused" in gone["problem"]) == ("peer", True), "at another address"
 
 
 def test_a_platform_closes_while_it_dials_a_peer_that_does_not_answer(authority, monkeypatch):

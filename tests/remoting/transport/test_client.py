@@ -151,9 +151,9 @@ GREETINGS: dict[str, tuple[bytes, type[Exception], str]] = {
         f"uses protocol {PROTOCOL + 1}",
     ),
     "declined": (frame(encode_message(Declined("all is full"))), PeerRefused, "refused: all is full"),
-    "no platform": (b"220 mail.example.org ESMTP\r\n", ProtocolMismatch, "uses protocol something else"),
-    "noise in a frame": (frame(b"\xc1\xc1"), ProtocolMismatch, "something else"),
-    "a long one": (HEADER.pack(100_000, 0), ProtocolMismatch, "something else"),
+    "no platform": (b"220 mail.example.org ESMTP\r\n", ProtocolMismatch, "uses another protocol, or is no platform"),
+    "noise in a frame": (frame(b"\xc1\xc1"), ProtocolMismatch, "uses another protocol"),
+    "a long one": (HEADER.pack(100_000, 0), ProtocolMismatch, "uses another protocol"),
 }
 
 
@@ -163,6 +163,22 @@ def test_greetings(fake: Callable[..., ControlClient], name: str) -> None:
     answer, error, text = GREETINGS[name]
     with pytest.raises(error, match=text):
         fake(answer).call("ready")
+
+
+@pytest.mark.parametrize("alert", [b"", b"\x15\x03\x03\x00\x02\x02\x46"], ids=["ends", "alert"])
+def test_a_listener_with_tls_that_is_dialled_without(alert: bytes) -> None:
+    """It ends the connection, with or without an alert; the error names the address that may help."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def answer() -> None:
+            with server.accept()[0] as accepted:
+                accepted.recv(1000)
+                accepted.sendall(alert)
+
+        answering, address = pool.submit(answer), f"//127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises((ConnectionLost, ProtocolMismatch), match=f"if it listens with TLS, write tls:{address}, "):
+            ControlClient(f"tcp:{address}").call("ready")
+        answering.result(60)
 
 
 @pytest.mark.parametrize("protocol", [1, 99])

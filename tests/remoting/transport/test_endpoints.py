@@ -62,7 +62,7 @@ INVALID: dict[str, str] = {
     "tcp://0.0.0.0:7700": "only loopback",
     "tcp://example.org:7700": "only loopback",
     "tcp://127.example.org:7700": "only loopback",
-    "tls://127.0.0.1:0": r"TLS needs certificates; give the folder of the certificates \(--identity\)",
+    "tls://127.0.0.1:0": r"TLS needs certificates; give the folder of the certificates \(--identity;",
 }
 
 

@@ -68,6 +68,6 @@ def test_an_application_that_is_gone_waits_for_nothing():
     calls, gate = UserCalls(), threading.Event()
     call = calls.begin(component(), "opening", lambda: gate.wait(PATIENCE))
     calls.abandon("app")
-    with pytest.raises(ComponentFailed, match="given up, because app is removed"):
+    with pytest.raises(ComponentFailed, match="app is removed"):
         call.result(PATIENCE)
     gate.set()
