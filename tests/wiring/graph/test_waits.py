@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from exop import Application, EndOfStream, InputPort, OutputPort, Platform, Slet, input_port
+from exop.errors import PlanError
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
@@ -262,6 +263,9 @@ def crowded(platform: Platform, seed: int, rounds: int = 120) -> list[str]:
         limit, half = 8 * len(deployment.drivers()), len(known) // 2
         grows = max(known) > limit and max(known[half:]) > max(known[:half])
         return [f"{known} items beyond the capacity, of {limit}"] if grows else []
+    except PlanError as late:  # all items have passed before the sinks were suspended
+        assert "has finished" in str(late)  # noqa: PT017
+        return []
     finally:
         platform.remove("any")
 
