@@ -162,8 +162,7 @@ class FragmentChange(Participant):
             now = deployed.mesh  # updates that take effect from here on become a part of the plan
             mesh = self._without_gone(work, known, deployed, now)
             plan = running.plan(_fitting(known, now, mesh).at(now.revision))
-        timeout, pause, stall = work.bounds
-        plan = plan.bounded(timeout, pause, stall=stall)
+        plan = plan.bounded(*work.bounds[:2], stall=work.bounds[2])
         shadow = work.shadow if plan.replacements or work.transfer.departing else None
         plan = replace(plan, shadow=shadow, keep=work.keep)
         ahead.seconds = plan.patience + (work.shadow.limit if work.shadow is not None else 0.0)

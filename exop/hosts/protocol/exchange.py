@@ -218,10 +218,10 @@ class Exchange:
                     time.sleep(TICK)  # what is due may be due again at once
 
     def finishes(self, application: str) -> bool:
-        """Whether the outcome of a plan is just being carried out here."""
-        machines = self.machines.get(application)
-        works = machines is not None and machines.participant is not None and machines.participant.is_alive()
-        return works and machines is not None and not machines.member.undecided
+        """Whether a committed plan is just being carried out here."""
+        if (machines := self.machines.get(application)) is None or (works := machines.participant) is None:
+            return False
+        return works.is_alive() and machines.member.has_committed(works.plan)
 
     def _time_out(self, application: str, machine: Coordinator | Member) -> None:
         self._act(application, machine, machine.timeout(time.monotonic()))

@@ -111,10 +111,9 @@ class Member:
         """The plan for which it has voted yes, and of which it does not know the outcome."""
         return self.plan if self._part is not None and self._part.in_doubt else None
 
-    @property
-    def undecided(self) -> bool:
-        """Whether a plan is in progress of which the outcome is not known here."""
-        return self._part is not None and not self._part.decided
+    def has_committed(self, plan: str) -> bool:
+        """Whether it knows that a plan is committed."""
+        return (settled := self._settled.get(plan)) is not None and settled.commit
 
     def overdue(self, now: float) -> str | None:
         """Return the plan in doubt whose home, another host, should have told the outcome by now."""

@@ -23,7 +23,7 @@ def test_an_address_with_a_scheme_is_reached_by_the_transport_of_that_name(tmp_p
 
 def test_a_scheme_that_no_plugin_offers_is_told_with_the_known_ones():
     """The error names the schemes there are."""
-    with pytest.raises(UnknownName, match="no transport 'carrier-pigeon'; known: unix"):
+    with pytest.raises(UnknownName, match="no transport 'carrier-pigeon'; known: tcp, tls, unix"):
         connect("carrier-pigeon://coop")
     with pytest.raises(PeerUnreachable, match=r"for an address write tls://edge-1:7700"):
         connect("edge-1:7700")
