@@ -229,6 +229,7 @@ def test_a_source_that_comes_back_after_a_restart_from_the_cut_of_its_move_has_a
     assert home.memento("app", "keeps").items == [*range(1, 11), *range(101, 111)]
 
 
+<<<<<<< HEAD
 def test_a_fragment_begins_again_while_the_change_in_which_it_left_is_not_over(
     three: Hosts, monkeypatch: pytest.MonkeyPatch
 ):
@@ -263,6 +264,39 @@ def test_a_fragment_begins_again_while_the_change_in_which_it_left_is_not_over(
     GATES["x"].set()
     assert home.wait("app", PATIENCE)
     assert home.memento("app", "keeps").items == [*range(1, 11)]
+=======
+def test_a_change_that_is_aborted_sends_nothing_that_waits_for_a_checkpoint(three: Hosts):
+    """Streams meet at the home no more in the new mesh; their items stay there until the change is made."""
+    home = three.all["a"]
+    home.remove("app")
+    for gate in GATES.values():
+        gate.clear()
+    app = Application("app")
+    app.durable(every=3600)
+    kept = app.channel("kept", "queue")
+    app.on("c").add("x", opened, tag="x", out=kept)
+    app.add("y", opened, tag="y", out=kept)
+    app.on("c").add("keeps", keeps, item=kept)
+    mesh = home.apply(app.build())
+    GATES["x"].set()
+    outbox = home.deployment("app").channels["kept.to.c"]
+    inbox = three.all["c"].deployment("app").channels["kept.from.a"]
+    x = three.all["c"].deployment("app").components["x"]
+    eventually(lambda: outbox.depth == 10 and x.status == "ended", "all of x")
+
+    def watch(source: str, to: str, message: Any) -> None:
+        if to == "c" and getattr(message, "step", "") == "cut":  # the home is cut; c refuses: x has ended there
+            eventually(lambda: outbox._detach is None or inbox.metrics()["received"], "the outbox sends, or cannot")
+
+    three.network.watch = watch
+    dies_in(three, "a", mesh.move("y", to="c"), after=False)
+    assert inbox.metrics()["received"] == 0
+    GATES["y"].set()
+    three.back("a")
+    home = three.all["a"]
+    eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
+    assert sorted(home.memento("app", "keeps").items) == [*range(1, 11), *range(101, 111)]
+>>>>>>> doubled
 
 
 @pytest.mark.parametrize("kind", ["latch", "log"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -31,7 +31,7 @@ class Connector(Buffered):
         self.state, self._reason = WAITING, ""
         self._reported = Progress("", 0, 0, 0)
         self._wire: Wire | None = None
-        self._detach: Callable[[], None] = lambda: None
+        self._detach: Callable[[], None] | None = None
         self._turn = threading.RLock()
 
     def open(self) -> None:
@@ -39,14 +39,15 @@ class Connector(Buffered):
         self._wire = self.wires[self.peer]
 
     def attach(self) -> None:
-        """Begin to exchange events."""
-        if self._wire is not None:
+        """Begin to exchange events, unless it does."""
+        if self._wire is not None and self._detach is None:
             self._detach = self._attached_to(self._wire)
 
     def detach(self) -> None:
         """End the exchange: no call of the wire is in progress, or comes later."""
-        self._detach()
-        self._detach = lambda: None
+        detach, self._detach = self._detach, None
+        if detach is not None:
+            detach()
 
     close = detach
 
@@ -98,13 +99,12 @@ class Connector(Buffered):
     def _become(self, fresh: Connector, names: Sequence[str]) -> Callable[[], None]:
         """Take the limits of *fresh*, and its attributes of these names; return the function that undoes it."""
         names = ("ack", "mode", "capacity", *names)
-        self.detach()  # the wire changes these attributes until then
+        self.detach()  # until the change is made or undone: what the peer gets, or forgets, an abort cannot take back
         before, after = ({name: getattr(one, name) for name in names} for one in (self, fresh))
+        vars(self).update(after)
 
-        def take(values: Mapping[str, Any]) -> None:
-            self.detach()
-            vars(self).update(values)
+        def undo() -> None:
+            vars(self).update(before)
             self.attach()
 
-        take(after)
-        return lambda: take(before)
+        return undo

@@ -450,11 +450,11 @@ class Change:
             if not self.made or self._closing is not None:
                 return
             yield_gil()
+            for channel in self.deployment.channels.values():  # what is new, or has new settings
+                channel.attach()
             for component in self.old.values():
                 if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
                     _report(component, f"its thread has not left within {self.timeout:g} s")
-            for channel in self.successors.channels.values():
-                channel.attach()
             for component in self.successors.made.values():
                 component.begin()
             self.deployment.settle_workers(self.timeout)

@@ -427,6 +427,30 @@ def test_a_new_epoch_that_is_undone_leaves_what_the_wire_has_done_until_then(wir
     assert (sender.depth, receiver.depth) == (0, 0)
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_new_settings_hold_for_the_peer_when_the_change_is_made(wires, made):
+    """Until then nothing is sent that waits for a checkpoint, and nothing acknowledged that no checkpoint has."""
+    sender, receiver, entry, log = pair(wires, ack="stable")
+    sender.after_checkpoint = True
+    entry.push(0)
+    sender.capture()
+    sender.committed()
+    wires.pump()
+    assert delivered(receiver, log) == [0]
+    entry.push(1)
+    halves = [(sender, {"peer": "b", "key": sender.key}), (receiver, {"peer": "a", "key": receiver.key})]
+    back = [half.reconfigure({**settings, "epoch": 0, "ack": "done"}, close=False) for half, settings in halves]
+    wires.pump()
+    assert (sender.cursor, sender.depth) == (1, 2)
+    for (half, _), undo in zip(halves, back, strict=True):
+        (half.attach if made else undo)()
+        half.attach()  # once more is nothing
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1][: 1 + made]
+    wires.pump()
+    assert sender.depth == (0 if made else 2)
+
+
 def test_an_item_without_a_form_as_bytes_is_refused_when_it_is_pushed(wires):
     """The producer fails at that item; nothing of a batch that contains one is stored."""
     sender = outbox(wires)
