@@ -229,7 +229,6 @@ def test_a_source_that_comes_back_after_a_restart_from_the_cut_of_its_move_has_a
     assert home.memento("app", "keeps").items == [*range(1, 11), *range(101, 111)]
 
 
-<<<<<<< HEAD
 def test_a_fragment_begins_again_while_the_change_in_which_it_left_is_not_over(
     three: Hosts, monkeypatch: pytest.MonkeyPatch
 ):
@@ -264,7 +263,8 @@ def test_a_fragment_begins_again_while_the_change_in_which_it_left_is_not_over(
     GATES["x"].set()
     assert home.wait("app", PATIENCE)
     assert home.memento("app", "keeps").items == [*range(1, 11)]
-=======
+
+
 def test_a_change_that_is_aborted_sends_nothing_that_waits_for_a_checkpoint(three: Hosts):
     """Streams meet at the home no more in the new mesh; their items stay there until the change is made."""
     home = three.all["a"]
@@ -296,7 +296,6 @@ def test_a_change_that_is_aborted_sends_nothing_that_waits_for_a_checkpoint(thre
     home = three.all["a"]
     eventually(lambda: home._hosts.homes["app"].finished, "the end", END)
     assert sorted(home.memento("app", "keeps").items) == [*range(1, 11), *range(101, 111)]
->>>>>>> doubled
 
 
 @pytest.mark.parametrize("kind", ["latch", "log"])
