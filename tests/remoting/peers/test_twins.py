@@ -113,6 +113,7 @@ def test_a_platform_whose_connection_only_looks_alive_gives_way(twins, monkeypat
     second = twins.dialler()
     twins.serves(second)
     assert not [one for one in twins.a.history() if one["outcome"] == "refused"]
+    monkeypatch.undo()  # on a busy machine, the second one may take as long to answer
     cable.hold()
     refused(first)
     first.close()
