@@ -82,8 +82,8 @@ class UnknownName(MeshError):
         """Name the place, and the nearest known name, all known names, or the plugin to install."""
         known = sorted(str(name) for name in self.facts.get("known", ()))
         message = f"{self.facts['place']} has no {self.facts['kind']} {self.facts['name']!r}"
-        plugin, colon, _ = str(self.facts["name"]).partition(":")
-        own = [name for name in known if colon and name.startswith((f"{plugin}:", f"{plugin}@"))]
+        plugin = str(self.facts["name"]).partition(":")[0]
+        own = [name for name in known if name.startswith((f"{plugin}:", f"{plugin}@"))]
         if self.facts["kind"] in ("slet", "kind") and f"exop-{plugin}" in _PLUGINS and not own:
             return f"{message}; run {install_command(f'exop-{plugin}')}"
         message = f"{message}; {suggest(self.facts['name'], own or known, self.facts['kind'])}"

@@ -313,12 +313,14 @@ class Platform(Management[Plan]):
     def _status_here(self, opening: Mapping[str, Deployment], application: str) -> dict[str, Any]:
         """Return the status of an application, or of its fragment on this platform, also while it is *opening*."""
         known = opening.get(application) or self.components.opening.get(application)
-        found = application_status(known or self.deployment(application))
+        deployment = known or self.deployment(application)
+        found = application_status(deployment)
         found |= self._applications.changes.shadows.status(application)
         taker = self._applications.checkpoints.takers.get(application)
         calls = self.components.user.plain(application)
         found |= {"calls": calls} if calls else {}
-        found["crashed"] = {f"{what} on {self.name}": why for what, why in found["crashed"].items()}
+        where = f" on {self.name}" * deployment.is_fragment
+        found["crashed"] = {f"{what}{where}": why for what, why in found["crashed"].items()}
         return found | ({"checkpoints": taker.status()} if taker is not None else {})
 
     def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:

@@ -61,9 +61,9 @@ class Rates:
         with the events that are not acknowledged (`lag`) and those still accepted (`credit`).
         """
         name, now, totals = status["name"], status["running_s"], totals_of(status)
-        if (last := self._last.get((name, host))) is not None and not 0 < last["running_s"] <= now:
-            last = None  # the application was deployed again, or its host did not answer
-        self._last[name, host] = status
+        if (last := self._last.get((name, host))) is not None and now < last["running_s"]:
+            last = None  # the application was deployed again
+        self._last |= {(name, host): status} if now else {}  # unless the host does not answer
         span = now - (last["running_s"] if last else 0.0)
         fresh = totals["items"] - (totals_of(last)["items"] if last else totals["recovered"])
         rows = [_row(status, node, last["nodes"].get(node) if last else None, span) for node in status["nodes"]]

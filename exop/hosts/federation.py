@@ -262,11 +262,11 @@ class Federation:
         Raises:
             UnknownName, NotNow: it runs none of this name, or starts it when the outcome of a plan is known.
         """
-        finishes, known = self.exchange.finishes(application), self.here.known.get(application)  # in this order
-        if (plan := self.in_doubt(application)) and (known is None or application not in self._local.deployed):
-            raise NotNow(in_doubt(application, plan, self.name))
-        if known is None and finishes:
+        plan, finishes = self.in_doubt(application), self.exchange.finishes(application)  # in this order
+        if (known := self.here.known.get(application)) is None and finishes:
             raise NotNow(f"{self.name} is just carrying out a plan of {application}; try again")
+        if plan and (known is None or application not in self._local.deployed):
+            raise NotNow(in_doubt(application, plan, self.name))
         if known is None:
             place = f"the platform {self.name!r}"
             raise UnknownName(place=place, kind="fragment", name=application, known=self.here.known)

@@ -71,6 +71,7 @@ class FragmentChange(Participant):
         if do.step == "prepare":
             if (home := self.plan.rpartition("@")[2]) != self._here.name:
                 CALLER.set(f"platform {home}")  # in the thread of this plan
+            self._here.running.check_open(self.application)
             self._prepare(do.change, turn)
         with changing(self.application):
             if do.step == "cut":
@@ -198,7 +199,6 @@ class FragmentChange(Participant):
     def _check(self, work: Work, known: Known | None, deployed: Deployment | None) -> None:
         """Refuse a plan of another home, or one that does not begin a fragment that was lost or has finished."""
         name, home = self.application, self.plan.rpartition("@")[2]
-        self._here.running.check_open(name)
         if known is not None and known.home not in (home, work.former):
             raise PlanError(led_elsewhere(name, self._here.name, known.home, home, later=True))
         if deployed is None and known is None and not work.begins:

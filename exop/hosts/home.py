@@ -249,7 +249,7 @@ class Home:
                 raise PlanError(f"{application} has finished: there is nothing to accept")
             connectors = Placement(found.mesh, self.name, self._catalog.kinds).connectors.values()
             if lost := [host for host in found.hosts if self._lost(host, application)]:
-                for one in (one for one in connectors if one.target in lost):
+                for one in (one for one in connectors if one.target in lost and one.source not in lost):
                     self._accepted(one, application)  # it is no error there that the inbox begins anew
                 self._make(found, make_plan(found.mesh, found.mesh), lost)
             went, unknown, until = [*lost], list[str](), time.monotonic() + CONNECTING

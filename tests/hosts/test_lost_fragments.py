@@ -135,6 +135,31 @@ def test_an_application_that_has_finished_needs_nothing_from_its_hosts(tmp_path:
         assert a.remove("app", PATIENCE)
 
 
+def test_two_hosts_that_have_lost_their_fragments_begin_anew():
+    """Also with a connector between them, of which nothing is left at either end."""
+    app = Application("app")
+    one = app.on("b").add("one", check, item=app.add("numbers", endless))
+    app.add("back", check, item=app.on("c").add("two", check, item=one))
+    with ExitStack() as stack:
+        b, c, a = (stack.enter_context(platform(name)) for name in "bca")
+        for one in (b, c):
+            a.remoting.connect(f"inproc:{one.name}")
+        b.remoting.connect("inproc:c")
+        a.apply(app.build())
+        eventually(lambda: total(a, "back").number > 1000)
+        for one in (b, c):
+            one.close()
+            assert a.remoting.peers[one.name].wait_until(connected=False, timeout=PATIENCE)
+        b, c = (stack.enter_context(platform(one.name)) for one in (b, c))
+        b.remoting.connect("inproc:c")
+        for one in (b, c):
+            assert a.remoting.peers[one.name].wait_until(connected=True, timeout=PATIENCE)
+        assert a.accept_loss("app")[:2] == ["b", "c"]
+        seen = total(a, "back").number
+        eventually(lambda: total(a, "back").number > seen + 1000, "items")
+        a.remove("app")
+
+
 def test_a_change_of_a_host_that_is_away_is_refused_before_its_plan_is_shown(monkeypatch: pytest.MonkeyPatch):
     """The refusal names the host; a change of the other hosts can be planned."""
     monkeypatch.setattr(home, "CONNECTING", 0.1)

@@ -89,9 +89,9 @@ def discover(*, seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 
         seconds: Seconds to listen for announcements; 3 by default.
     """
     with the_platform(call) as platform:
-        found, link = platform.discover(seconds), f"exop connect {{}} --on {platform.name}"
+        found, command = platform.discover(seconds), f"exop connect {{}} --on {platform.name}"
     head = ("name", "uri", "exop", "state", "problem")
-    rows = [(*(one[key] for key in head), link.format(one["uri"]) * (one["state"] == "usable")) for one in found]
+    rows = [(*(one[key] for key in head), command.format(one["uri"]) * (one["state"] == "usable")) for one in found]
     none = "no platform announces itself here; `exop serve --announce` does"
     return answer(found, columns(("name", "address", "exop", "state", "", ""), rows) or none, json=call.json)
 

@@ -180,7 +180,7 @@ class Channel(ABC):
         """Prepare for the first item."""
 
     def attach(self) -> None:
-        """Begin to exchange items with another platform, unless it does: the content is restored, the wiring bound."""
+        """Begin to exchange items with another platform. Called when the content is restored, and the wiring bound."""
 
     def close(self) -> None:
         """Release the resources of a channel that is removed."""

@@ -263,8 +263,9 @@ class ComponentMetrics:
     def restore(self, held: Mapping[str, Any]) -> None:
         """Continue from the counts that `capture` returned."""
         self.before = {(direction, port): count for direction, port, count in held["items"]}
-        self.batches, self.errors, self.skipped, self.put_out = (held.get(name, 0) for name in _COUNTED)
         self.recovered = {"items_in": total(self.before, "in"), "items_out": total(self.before, "out")}
+        known = {"expected": self.recovered["items_in"], **held}  # a checkpoint of an older release lacks it
+        self.batches, self.errors, self.skipped, self.put_out = (known.get(name, 0) for name in _COUNTED)
 
     def resume(self, restored: ComponentMetrics) -> None:
         """Continue from the counts that *restored* has got by `restore`, without those that it has counted itself."""

@@ -231,7 +231,7 @@ class UserCalls:
         for one in self._calls.copy():
             asked = application in (None, one.component.application) and phase in (None, one.phase)
             if asked and not (phase is None and one.wait(0.05)):
-                one.abandon(reason or f"{one.component.application} is removed")
+                one.abandon(reason or f"{one.component.application} is removed, or stops")
 
     def plain(self, application: str | None = None) -> list[dict[str, Any]]:
         """Return abandoned calls, and those of a second or more, of one application or of all, as plain data."""

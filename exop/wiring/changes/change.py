@@ -450,8 +450,8 @@ class Change:
             if not self.made or self._closing is not None:
                 return
             yield_gil()
-            for channel in self.deployment.channels.values():  # what is new, or has new settings
-                channel.attach()
+            for name in {*self.successors.channels, *(new.name for _, new in self.plan.changes.channels_changed)}:
+                self.deployment.channels[name].attach()
             for component in self.old.values():
                 if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
                     _report(component, f"its thread has not left within {self.timeout:g} s")
