@@ -461,6 +461,25 @@ def test_a_slet_moves_together_with_its_windows():
         whole([*there.seen])
 
 
+def test_a_slet_that_reads_windows_of_another_host_takes_none_over():
+    """It is removed, the channel moves, and it is added again: the cure of the refusal, followed."""
+    with hosts("h1", "h2", slets=(spread,)) as there:
+        app = Application(APP)
+        window = app.channel("as", "window", count=7, host="h2")
+        app.on("h2").add("a", endless, out=window)
+        app.add("sink", there.sink, x=app.add("b", spread, x=window))
+        there.home.apply(app.build())
+        grows(there.seen)
+        for host, alone in (("h1", "as"), ("h2", "b")):
+            with pytest.raises(PlanError, match=rf"from another host, .* by `exop remove {APP}\.NODE`; move the"):
+                there.move(host, alone)
+        for name in ("sink", "b"):
+            there.home.apply(there.home.mesh(APP).remove(name))
+        there.move("h1", "as")
+        there.home.apply(app.build().move("as", to="h1").at(there.home.mesh(APP).revision))
+        grows(there.seen)
+
+
 def test_what_waits_in_front_of_windows_moves_along():
     """What a move has delivered at the windows, and the slet behind them has not taken, goes along in the next one."""
     with hosts("h1", "h2", "h3", slets=(spread,)) as there:

@@ -137,11 +137,17 @@ class Moves:
             there, now = self.before.channels[name], self.after.channels[name]
             for end in old.keys() & new.keys():
                 if (old[end] if old[end] != there else None) != (new[end] if new[end] != now else None):
-                    to = new[end] if new[end] != old[end] else now
+                    to, app = new[end] if new[end] != old[end] else now, self.after.mesh.name
+                    node, what = node_at(end, self.after.mesh.nodes)[0], f"windows in the channel {name!r}"
+                    if new[end] == now:
+                        raise PlanError(
+                            f"{end} gets its {what} from another host, and cannot take over the open ones on {now}; "
+                            f"remove {node}, and first what it alone feeds, by `exop remove {app}.NODE`; move the "
+                            f"channel, and add them again"
+                        )
                     raise PlanError(
-                        f"{end} and its windows in the channel {name!r} would be on {new[end]} and {now}: the items in "
-                        f"the open windows belong to this port; move both in one change, `exop move "
-                        f"{self.after.mesh.name}.{name} {to} {node_at(end, self.after.mesh.nodes)[0]}`"
+                        f"{end} and its {what} would be on {new[end]} and {now}: the items in the open windows belong "
+                        f"to this port; move both in one change, `exop move {app}.{name} {to} {node}`"
                     )
 
     def _newcomers(self) -> None:
