@@ -200,8 +200,7 @@ class Compiler:
         self._entries |= {one.endpoint: one for one in channel.port_entries}
         if not channel.serial:
             return entry
-        if not entry.endpoint:
-            entry.name_endpoint(endpoint)  # an item that waits for the channel finds it again
+        entry = self._name(entry, endpoint)  # an item that waits for the channel finds it again
         if self.graph.producers[name]:
             entry = guarded_entry(channel, entry, endpoint, self._producers(name))
         return self._name(entry, endpoint)
