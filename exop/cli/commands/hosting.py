@@ -130,7 +130,7 @@ def adopt(app: Runs, /, *, call: Call = Call()) -> int:
     """
     with the_platform(call) as platform:
         revision = platform.adopt(app)
-        text = f"{app}: {platform.name} is its home now, revision {revision}"
+        text = f"{app}: {platform.name} is its home, revision {revision}"
     return answer({"application": app, "revision": revision}, text, json=call.json)
 
 

@@ -153,9 +153,9 @@ def test_the_home_is_adopted_from_a_host(near: Platform, capsys):
         app.add("pass", "stock:pass_on", item=numbers)
         home.apply(app.build())
     assert main(["adopt", "spread"]) == 0
-    assert "near is its home now, revision 2" in capsys.readouterr().out
+    assert "near is its home, revision 2" in capsys.readouterr().out
     assert "pass" in near.deployment("spread").components
-    assert "near is its home now, revision 2" in answer_of("adopt", "spread"), "as it is already"
+    assert "near is its home, revision 2" in answer_of("adopt", "spread"), "as it is already"
 
 
 def test_an_adopted_application_shows_what_still_runs_at_the_old_home(near: Platform, monkeypatch: pytest.MonkeyPatch):
