@@ -1,10 +1,12 @@
 """What many tests need: a small platform without plugins, slets that write down what they see, and patience."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from exop import Application, Batch, EndOfStream, Punctuation, Slet, input_port, slet
@@ -33,6 +35,16 @@ def eventually(holds: Callable[[], Any], what: str = "it", seconds: float = PATI
     while not holds():
         assert time.monotonic() < deadline, f"{what} has not come about within {seconds:g} s"
         pause.wait(0.001)
+
+
+def stress_seeds() -> Iterator[int]:
+    """Yield seeds, from the one that `EXOP_STRESS=SECONDS[:SEED]` names, until the seconds are over."""
+    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
+    until = time.monotonic() + float(seconds)
+    for seed in count(int(first or 0)):
+        if time.monotonic() > until:
+            return
+        yield seed
 
 
 def rests(driver: Driver, timeout: float) -> bool:

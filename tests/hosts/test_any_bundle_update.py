@@ -11,10 +11,8 @@ import json
 import os
 import random
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -28,7 +26,7 @@ from exop.hosts.federation import Federation
 from exop.wiring import Applications
 from tests.hosts.hosts_rig import PlanTime
 from tests.hosts.updating import CHECK, NODES, RECORDS, Hosts, line
-from tests.rig import PATIENCE
+from tests.rig import PATIENCE, stress_seeds
 
 #: The steps of one campaign.
 STEPS = 6
@@ -164,11 +162,7 @@ def test_any_bundle_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed
 @pytest.mark.timeout(0)
 def test_any_bundle_update_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The same with as many seeds as the time allows."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until = time.monotonic() + float(seconds)
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
+    for seed in stress_seeds():
         campaign(tmp_path / str(seed), seed, monkeypatch)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ from exop.wiring.graph import binding
 from tests.change.tools import Position, suspended
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.hosts.test_any_moves import is_possible
-from tests.rig import eventually
+from tests.rig import eventually, stress_seeds
 
 HOSTS = ("h1", "h2", "h3")
 #: The number of each stream on which the slet is suspended.
@@ -188,11 +186,7 @@ def test_any_ends_of_durable_applications(tmp_path: Path, seed: int) -> None:
 @pytest.mark.timeout(0)
 def test_any_ends_for_long(tmp_path: Path) -> None:
     """The same with as many seeds as the time allows, every second one durable."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until = time.monotonic() + float(seconds)
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
+    for seed in stress_seeds():
         campaign(seed, tmp_path / str(seed) if seed % 2 else None)
 
 

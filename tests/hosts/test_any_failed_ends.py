@@ -14,7 +14,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from exop.runtime.durable.store import Checkpoints
 from exop.stock.sinks import WriteSqlite
 from tests.change.tools import Position, plain, summing
 from tests.hosts.moving import APP, Hosts, hosts
-from tests.rig import PATIENCE, eventually
+from tests.rig import PATIENCE, eventually, stress_seeds
 
 HOSTS = ("h1", "h2")
 #: The numbers of each source, and how many it may emit so far.
@@ -197,11 +196,7 @@ def test_any_failed_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: i
 @pytest.mark.timeout(0)
 def test_any_failed_end_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with as many seeds as the time allows."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until = time.monotonic() + float(seconds)
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
+    for seed in stress_seeds():
         campaign(tmp_path / str(seed), seed, monkeypatch)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import field
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -30,7 +29,7 @@ from exop.model.meshes.repetition import varies
 from exop.model.slets.slet import spec_of
 from exop.runtime.channels.queue import QueueChannel
 from exop.wiring.graph import execution_plan
-from tests.rig import PATIENCE, eventually
+from tests.rig import PATIENCE, eventually, stress_seeds
 
 HOSTS = ("a", "b", "c")
 #: The rows of each source.
@@ -409,11 +408,7 @@ def test_what_is_said_to_repeat_repeats() -> None:
 @pytest.mark.timeout(0)
 def test_any_kill_for_long(tmp_path: Path) -> None:
     """The same with as many seeds as the time allows."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until = time.monotonic() + float(seconds)
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
+    for seed in stress_seeds():
         try:
             campaign(seed, tmp_path / str(seed))
         except BaseException as problem:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import field
 from functools import partial
-from itertools import count
 from typing import Any, ClassVar, Self
 from unittest import mock
 
@@ -32,7 +31,7 @@ from tests.hosts.moving import APP, Hosts, hosts, named
 from tests.hosts.test_absent_hosts import rows
 from tests.hosts.test_moves import keyed, spread
 from tests.hosts.test_transfers import KINDS
-from tests.rig import PATIENCE, eventually
+from tests.rig import PATIENCE, eventually, stress_seeds
 
 #: The changes of one campaign.
 CHANGES = 10
@@ -330,11 +329,7 @@ def test_a_planted_mistake_is_found(
 @pytest.mark.timeout(0)
 def test_any_moves_for_long():
     """The same with as many seeds as the time allows."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until = time.monotonic() + float(seconds)
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
+    for seed in stress_seeds():
         try:
             campaign(seed)
         except BaseException as problem:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from tests.mesh.random_mesh import RandomMesh, verdict
 from tests.mesh.test_any_mesh import WAITS
-from tests.rig import PATIENCE, threads_leave
+from tests.rig import PATIENCE, stress_seeds, threads_leave
 
 HOSTS = ("a", "b", "c")
 #: Refusals that leave everything as it was: hosts that would wait for each other, or part what waits, also in front of
@@ -220,11 +219,7 @@ def test_a_search_for_circles_that_ends_at_connectors_is_found(
 @pytest.mark.timeout(0)
 def test_any_mesh_that_moves_for_long(platforms: list[Platform]) -> None:
     """The same while nodes and channels move, also full queues with what is suspended behind them."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until = time.monotonic() + float(seconds)
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
+    for seed in stress_seeds():
         try:
             wrong = run(platforms, f"any-{seed}", seed, moves=5, **(WAITS if seed % 2 else {}))
             assert not wrong, "\n".join(wrong)

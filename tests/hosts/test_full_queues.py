@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from exop.runtime.channels.queue import Buffered
 from tests.change.tools import Position, plain, plain_too
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.hosts.test_any_moves import is_possible
-from tests.rig import eventually
+from tests.rig import eventually, stress_seeds
 from tests.wiring.graph.test_waits import leaking
 
 #: The capacity of the queue and of its connector, and the number of items in a batch, which is more than that.
@@ -239,9 +238,5 @@ def test_a_planted_leak_is_found_by_a_campaign(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.timeout(0)
 def test_any_full_queue_for_long(tmp_path: Path) -> None:
     """Nothing grows, is lost, doubled or stuck, with as many seeds as the time allows."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until = time.monotonic() + float(seconds)
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
+    for seed in stress_seeds():
         campaign(seed, tmp_path / str(seed))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from exop.wiring.changes.executor import Changes
 from tests.hosts.hosts_rig import GATES, SEEN, Death, Network, PlanTime, at_rest, collect, goes_on, hosts, keeps, opened
 from tests.hosts.test_any_moves import is_possible
 from tests.hosts.test_federation_restarts import Hosts
-from tests.rig import PATIENCE, eventually
+from tests.rig import PATIENCE, eventually, stress_seeds
 
 
 class Killed:
@@ -458,9 +456,5 @@ def test_a_planted_mistake_is_found(three: Hosts, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.timeout(0)
 def test_any_death_in_a_move_for_long(tmp_path: Path):
     """The same with as many seeds as the time allows."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until = time.monotonic() + float(seconds)
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
+    for seed in stress_seeds():
         campaign(seed, tmp_path / str(seed))

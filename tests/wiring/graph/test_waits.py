@@ -3,9 +3,7 @@
 import os
 import random
 import threading
-import time
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 from unittest.mock import Mock
 
@@ -20,7 +18,7 @@ from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from tests.mesh import test_any_mesh
 from tests.mesh.random_mesh import RandomMesh
-from tests.rig import PATIENCE, collector, eventually, parked, same, source_of
+from tests.rig import PATIENCE, collector, eventually, parked, same, source_of, stress_seeds
 
 LAST = 60
 
@@ -287,11 +285,7 @@ def test_a_full_queue_does_not_grow_beside_checkpoints_and_changes(narrow, seed)
 @pytest.mark.timeout(0)
 def test_a_full_queue_does_not_grow_for_long(narrow):
     """The same with as many seeds as the time allows."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until = time.monotonic() + float(seconds)
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
+    for seed in stress_seeds():
         try:
             with Platform() as platform:
                 wrong = crowded(platform, seed)
