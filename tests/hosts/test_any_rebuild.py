@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from exop.runtime.log.memory import Position as Place
 from exop.wiring.changes import rebuild
 from tests.change.tools import Position
 from tests.hosts.moving import APP, Hosts, hosts
-from tests.rig import eventually
+from tests.rig import eventually, stress_seeds
 
 HOSTS = ("h1", "h2")
 #: The numbers that the source may emit so far.
@@ -162,13 +161,7 @@ def test_any_rebuild(tmp_path: Path, seed: int) -> None:
 @pytest.mark.timeout(0)
 def test_any_rebuild_for_long(tmp_path: Path) -> None:
     """The same with as many seeds as the time allows; some of them rebuild a state."""
-    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
-    until, rebuilt = time.monotonic() + float(seconds), 0
-    for seed in count(int(first or 0)):
-        if time.monotonic() > until:
-            break
-        rebuilt += campaign(seed, tmp_path / str(seed))
-    assert rebuilt
+    assert sum(campaign(seed, tmp_path / str(seed)) for seed in stress_seeds())
 
 
 def test_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
