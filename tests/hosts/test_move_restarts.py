@@ -382,10 +382,11 @@ class Ends(Hosts):
         name, late = self.chance.choice(sorted(hosts)), self.chance.random() < 0.5
         record = self.chance.choice(("Prepared", "Settled", "Settled"))
         self.history.append(f"{name} dies at {record}, {'after' if late else 'before'} it is written")
-        killed = Killed(self, name, record, after=late)
+        killed, member = Killed(self, name, record, after=late), self.all[name]._hosts.exchange.of("app").member
         with ThreadPoolExecutor(1) as pool:
             change = pool.submit(self.all["a"].apply, after, timeout=PATIENCE)
-            eventually(lambda: change.done() or killed.death.dead.is_set(), "the death")
+            # A refusal is known at the home first: the record of an abort comes after it.
+            eventually(lambda: killed.death.dead.is_set() or (change.done() and member.plan is None), "the death")
             if killed.death.dead.is_set():
                 self.wait_no_longer()
             change.exception(PATIENCE)
@@ -406,6 +407,8 @@ class Ends(Hosts):
             return home.wait("app", 0)
 
         eventually(finished, "the end", END)
+        running = [self.all[one.host or "a"]._applications for one in home.mesh("app").nodes.values()]
+        eventually(lambda: all("app" in one.deployed for one in running), "a host that has returned has its part")
         items = home.memento("app", "keeps").items
         assert [one for one in items if one < 100] == [*range(1, 11)], items
         assert [one for one in items if one > 100] == [*range(101, 111)], items
