@@ -167,6 +167,8 @@ class Platform(Management[Plan]):
                 except ExopError as problem:
                     if peer in self._peers:
                         raise
+                    if (link := remoting.peers.get(peer)) is not None:
+                        link.reason = str(problem)
                     logger("exop.remoting").warning("not linked", peer=peer, address=uri, problem=str(problem))
 
     def close(self, timeout: float | None = None) -> None:

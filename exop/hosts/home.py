@@ -142,13 +142,13 @@ class Home:
         """Return the platform that runs a node or relay of an application that is led here; `None` if this one does.
 
         Raises:
-            PeerUnreachable: that platform is not connected.
+            PeerUnreachable, UnknownName: that platform is not connected, or the mesh has no such node.
         """
         if (found := self.spanning(application)) is None:
             return None
         placed = Placement(found.mesh, self.name, self._catalog.kinds)
         relays = dict(one.relay for one in placed.connectors.values())
-        host = placed.of(found.mesh.nodes[node]) if node in found.mesh.nodes else relays.get(node, self.name)
+        host = relays[node] if node in relays else placed.of(found.mesh.node(node))
         return None if host == self.name else self._links()[host].platform()
 
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:

@@ -65,7 +65,7 @@ def issue(
     certificate, what is not given is taken: the number of days, and *also*.
 
     Raises:
-        IdentityError: the name has a valid certificate already, or cannot be the name of a platform.
+        IdentityError: the name has a valid certificate already, or none to renew, or cannot be that of a platform.
     """
     at, key = now or datetime.now(UTC), ec.generate_private_key(ec.SECP256R1())
     # The name is that of files as well, and a part of the names of channels.
@@ -77,7 +77,9 @@ def issue(
         raise problem_at(authority, problem, "replace it with --renew, or revoke it first")
     ca, ca_key = _authority(authority)
     span, names = timedelta(days=365 if days is None else days), [*map(_general_name, (name, *also))]
-    if earlier := [one for one in _issued(authority) if renew and name_of(one) == name]:
+    if renew:
+        if not (earlier := [one for one in _issued(authority) if name_of(one) == name]):
+            raise problem_at(authority, f"no certificate of {name!r} was issued", "issue the first one without --renew")
         before = earlier[-1]
         if days is None:
             span = before.not_valid_after_utc - before.not_valid_before_utc - BACK_DATED

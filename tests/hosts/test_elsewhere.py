@@ -39,6 +39,8 @@ def test_a_failed_node_on_another_host_is_seen_and_resumed():
         with pytest.raises(ComponentFailed):
             a.wait("app", PATIENCE)
         assert "'NoneType' object has no attribute 'append'" in a.failed_items("app", "collect")["kept"]["error"]
+        with pytest.raises(UnknownName, match="has no node 'colect'; did you mean 'collect'"):
+            a.failed_items("app", "colect")
         SEEN["broken"] = []
         a.resume("app", "collect")
         eventually(lambda: SEEN["broken"] == [1, 2], "it is tried again")

@@ -245,6 +245,7 @@ def test_a_link_is_made_again_at_every_start(tmp_path: Path):
             assert not a.failed_to_restart
             goes_on(b)
             a._applications.store.remember_peer("a", "inproc:b")  # of a platform that has another name since
+            a._applications.store.remember_peer("far", "tls://127.0.0.1:1")
             a.forget_peer("b")
             with pytest.raises(UnknownName, match="no link with 'b'; the present one ends when 'a' stops$"):
                 a.forget_peer("b")
@@ -253,6 +254,7 @@ def test_a_link_is_made_again_at_every_start(tmp_path: Path):
             a.checkpoint("app")
         with platform("a", state=tmp_path / "a", listen=None) as a:
             assert "`exop connect URI` links it" in str(a.failed_to_restart["app"])
+            assert "certificate" in next(one["problem"] for one in a.peers() if one["peer"] == "far")
             assert "repair the network, or link it by `exop connect URI`; if a is gone" in b.status("app")["problem"]
             a.connect_peer("inproc:b")
             a.restart("app")
