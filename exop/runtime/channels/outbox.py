@@ -40,8 +40,8 @@ class Outbox(Connector):
     pushers wait. In the mode `sync`, a pusher also waits after each push until it is acknowledged. In the mode
     `offline`, pushers do not wait: items beyond the capacity are stored on disk, and sent in order.
 
-    With `after_checkpoint`, an item is sent when a checkpoint of this platform contains it: several streams meet before
-    the outbox, and after a restart they may come in another order than before.
+    With `after_checkpoint`, and then until the next one, an item is sent when a checkpoint of this platform has it:
+    several streams meet before the outbox, and after a restart they may come in another order than before.
 
     Attributes:
         expects_loss: Whether an operator accepts that a half has lost its content, if the next connection tells that.
@@ -69,22 +69,21 @@ class Outbox(Connector):
         self._name_other_half(peer, key, epoch, ack, mode)
         self.after_checkpoint = after_checkpoint
         self._body_of: Callable[[Sequence[Event]], Sequence[Any]] = lambda group: ()
-        self._entry = NOWHERE
+        self._entry, self._retraction = NOWHERE, b""
         self._unnumbered: deque[Event] = deque()
         self._kept: deque[Event] = deque()  # numbered from `_first` on
         self._again = 0  # the number of events at the begin of `_unnumbered` that were sent before
         self._first = self._next = self._done = self._credit = self._skip = 0
         self._captured = self._covered = 0  # the events before it are in a checkpoint
         self._marks: list[Event] = []  # control items that were acknowledged: a retraction, if any, and the last one
-        self._retraction = b""
         self._extra = 0  # items of lists beyond the first of each
         self._bytes = 0  # of large events in memory
-        self._idle = False
+        self._idle = self._restored = self.expects_loss = False
+        self._waits = self._frees = False  # streams have met; the checkpoint that was captured last ends the waiting
         self._sent_at = 0.0  # the time of the last item that its pusher sent
         self._inbox: str | None = None  # the incarnation of the inbox
-        self._restored, self._durable, self.expects_loss = False, True, False
         self._disk: Spill | None = None
-        self._spilling = threading.Lock()
+        self._durable, self._spilling = True, threading.Lock()
 
     def open(self) -> None:
         """Find the wire to the peer; raise `UnknownName` if there is none."""
@@ -101,7 +100,9 @@ class Outbox(Connector):
                 f"{self.name!r} has {counted(self._disk.events, 'event')} on disk for {self.peer}, which the change "
                 f"would deliver in another way; make it when {self.peer} has received them"
             )
-        return self._become(Outbox(self.name, **settings), ("after_checkpoint", *(_EVENTS if anew else ())))
+        fresh = Outbox(self.name, **settings)
+        fresh._waits = not anew and (self.after_checkpoint or self._waits)
+        return self._become(fresh, ("after_checkpoint", "_waits", "_frees", *(_EVENTS if anew else ())))
 
     def close(self) -> None:
         """End the exchange, and release the disk."""
@@ -266,7 +267,7 @@ class Outbox(Connector):
     @property
     def _limit(self) -> int:
         """The number of the first event that is not to be sent yet."""
-        return min(self._credit, self._covered) if self.after_checkpoint else self._credit
+        return min(self._credit, self._covered) if self.after_checkpoint or self._waits else self._credit
 
     def _peek(self) -> Event | None:
         """Return the next event to send; without one, the next push wakes the wire."""
@@ -408,15 +409,14 @@ class Outbox(Connector):
             found = self.depth
             self._unnumbered.clear()
             self._kept.clear()
-            self._first, self._again = self._next, 0
-            self._extra, self._bytes, self._covered = 0, 0, min(self._covered, self._next)
+            self._again = self._extra = self._bytes = 0
+            self._first, self._covered = self._next, min(self._covered, self._next)
         return found
 
     def stored(self) -> tuple[int, list[Event]]:
         """Return the number of the oldest stored event, and all stored events, also those on disk."""
         with self._turn:
-            spilled = [] if self._disk is None else self._disk.read(0.0)
-            return self._first, [*self._kept, *self._unnumbered, *spilled]
+            return self._first, [*self._kept, *self._unnumbered, *(self._disk.read(0.0) if self._disk else ())]
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item that is stored."""
@@ -437,7 +437,7 @@ class Outbox(Connector):
         with self._turn:
             events = [event[:4] for event in (*self._kept, *self._unnumbered)]
             spilled = {} if self._disk is None else {"spilled": self._disk.capture()}
-            self._captured = self._first + self.depth
+            self._captured, self._frees = self._first + self.depth, True
             marks, numbers = [mark[:4] for mark in self._marks], {"first": self._first, "done": self._done}
             return {"events": events, "marks": marks, "inbox": self._inbox, **numbers, **spilled}
 
@@ -458,7 +458,8 @@ class Outbox(Connector):
 
     def take_part(self, *, on: bool) -> None:
         """Record whether checkpoints count the events, also those on disk."""
-        self._durable = on
+        self._durable, self._waits = on, on and self._waits
+        self._go_on()
         if self._disk is not None:
             self._disk.take_part(on=on)
 
@@ -469,9 +470,8 @@ class Outbox(Connector):
 
     def committed(self) -> None:
         """Send the events that are in the checkpoint; drop those on disk that no recovery needs."""
-        self._covered = self._captured
-        if self.after_checkpoint:
-            self._go_on()
+        self._covered, self._waits = self._captured, self._waits and not self._frees
+        self._go_on()
         if self._disk is not None:  # last: the disk may be full
             self._disk.committed()
 

@@ -446,9 +446,39 @@ def test_new_settings_hold_for_the_peer_when_the_change_is_made(wires, made):
         (half.attach if made else undo)()
         half.attach()  # once more is nothing
     wires.pump()
-    assert delivered(receiver, log) == [0, 1][: 1 + made]
+    assert delivered(receiver, log) == [0]  # the streams had met that send the next one
+    sender.capture()
+    sender.committed()
     wires.pump()
-    assert sender.depth == (0 if made else 2)
+    assert delivered(receiver, log) == [0, 1]
+    entry.push(2)
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1, 2][: 2 + made]
+    wires.pump()
+    assert sender.depth == (0 if made else 3)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_came_while_streams_met_is_sent_when_a_checkpoint_has_it(wires, durable):
+    """Also after the change in which they part, in a checkpoint captured since; without any, at once."""
+    sender, receiver, entry, log = pair(wires, ack="stable")
+    sender.after_checkpoint = True
+    entry.push(0)
+    sender.capture()  # before the change, and committed after it: it lacks the next one
+    entry.push(1)
+    sender.reconfigure({"peer": "b", "key": sender.key, "epoch": 0, "ack": "stable"}, close=False)
+    sender.attach()
+    sender.committed()
+    wires.pump()
+    assert delivered(receiver, log) == [0]
+    if durable:
+        sender.capture()
+        sender.committed()
+    else:
+        sender.take_part(on=False)
+    entry.push(2)
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1, 2]
 
 
 def test_an_item_without_a_form_as_bytes_is_refused_when_it_is_pushed(wires):
