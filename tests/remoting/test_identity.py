@@ -264,7 +264,9 @@ def test_a_renewed_certificate_is_used_without_a_restart(authority):
     before = home.peer(between(home, edge).server)
     with pytest.raises(IdentityError, match="edge has a certificate, valid until .*; replace it with --renew, or"):
         issue(authority, "edge")
-    with pytest.raises(IdentityError, match=r"no certificate of 'egde' was issued; issue the first one without --renew"):
+    with pytest.raises(
+        IdentityError, match=r"no certificate of 'egde' was issued; issue the first one without --renew"
+    ):
         issue(authority, "egde", renew=True)
     issue(authority, "edge", renew=True)
     after = home.peer(between(home, edge).server)
