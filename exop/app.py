@@ -64,8 +64,7 @@ class Application:
 
     Args:
         name: The name of the application.
-        plugins: The plugins in which the names of slets and channel kinds are looked up; by default the installed
-            plugins.
+        plugins: The plugins in which the names of slets and channel kinds are looked up; by default all.
 
     Raises:
         MeshError: the name is not valid for an application.

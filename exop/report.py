@@ -46,8 +46,7 @@ def totals_of(status: Mapping[str, Any]) -> dict[str, int]:
 def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Report on a run from the last status of its application, the result of `Platform.status(application)`.
 
-    The *outcome* is `finished`, `drained` (ended on request), `stopped`, `failed` or `removed`; *error* has ended a
-    failed run.
+    The *outcome* is `finished`, `drained` (ended on request), `stopped`, `failed` or `removed`; *error* has ended it.
     """
     totals, seconds = totals_of(status), status["running_s"]
     report = {

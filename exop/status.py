@@ -186,8 +186,7 @@ def _running_s(deployment: Deployment) -> float:
 def channel_status(channel: Channel, *, whole: bool = True) -> dict[str, Any]:
     """Return the kind and metrics of a channel; for a queue, also the waiting times of measured items.
 
-    Unless *whole*, without these times; and the items of a queue are not looked at, so that a waiting control item
-    counts as an item.
+    Unless *whole*, without these times; and the items of a queue are not looked at, where a control item counts as one.
     """
     if whole or not isinstance(channel, QueueChannel) or type(channel).metrics is not QueueChannel.metrics:
         figures = channel.metrics()

@@ -28,8 +28,7 @@ Facts: TypeAlias = dict[str, Any]
 
 
 class Bundles:
-    """`platform.bundles`: the bundles of a platform, which can be installed, updated and removed while the platform
-    runs.
+    """`platform.bundles`: the bundles of a platform, which are installed, updated and removed while it runs.
 
         platform.bundles.install("bundles/speeds")
         platform.bundles.start("speeds")
@@ -397,8 +396,7 @@ def _plans(
     """Plan to replace every component of bundles that are *renewed* by the slet of the same name of the new version.
 
     Returns a plan for each application, or for *only* one of them, which are all to be made, or none; and the nodes
-    that other platforms replace, each with the home of its application. Applications that have finished stay as they
-    are.
+    that other platforms replace, each with the home of its application. Finished applications stay as they are.
     """
     bundle = next(iter(renewed.values())).key
     plans, elsewhere = list[Plan](), dict[str, str]()

@@ -1,7 +1,6 @@
 """`Feed`: the log from which a `PullEngine` reads an input, by offset.
 
-The platform appends record batches and punctuations. The engine asks for the end of the next batch, reads ranges, and
-commits offsets.
+The platform appends record batches and punctuations. The engine asks for the end of the next batch, reads, and commits.
 """
 
 from __future__ import annotations

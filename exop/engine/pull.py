@@ -30,8 +30,7 @@ class Emit(Protocol):
         """Send the results, each a payload for the output port, once per number of a batch.
 
         The watermark is that of the batch, if punctuations follow it. An exception means that the batch must not be
-        committed, and ends the query. Return whether the results are sent, now or before; a slet that was replaced
-        sends none.
+        committed, and ends the query. Return whether the results are sent, now or before; a replaced slet sends none.
         """
 
 
@@ -42,12 +41,10 @@ class PullEngine(ABC):
     (`snapshot`, `restore`). A `PullEngine` decides both: instead of `push`, it reads the rows of each input from a
     `Feed`, by offset, and sends the results by `emit`; instead of `advance`, the platform derives the punctuations of
     the output from the offsets that the batches have reached, or from the watermark; instead of `snapshot` and
-    `restore`, the engine commits its state, with its offsets, to a directory. `interrupt` and `close` may be called at
-    any time.
+    `restore`, the engine commits its state, with its offsets, to a directory. `interrupt` and `close` come at any time.
 
     After a crash, the engine continues after the last batch that it has committed. A batch that was emitted but not
-    committed is computed again under the same number, and its results are dropped. `Feed.latest` returns the same end
-    for this batch.
+    committed is computed again under the same number, and its results are dropped. `Feed.latest` returns the same end.
     """
 
     #: Several batches may be computed as one, at the watermark of the first one, if no row is late.

@@ -122,7 +122,7 @@ class FragmentChange(Participant):
         if known is not None and running.store is not None and running.store.checkpoints.revision(name) < known.base:
             taker.take()  # that of the cut of the last plan could not be written
         change.before_cut.insert(0, partial(_flush, change))  # followers process this, too
-        self._taker = running.changes.reserve(change, turn, always=True)
+        self._taker, change.in_checkpoint = running.changes.reserve(change, turn, always=True), True
 
     def _undo_at_close(self) -> None:
         if self._taker is not None and self._checkpoint is not None:

@@ -8,8 +8,7 @@ r"""Filters over service properties: LDAP-style text (RFC 4515) as values that m
 
 Names are compared exactly. The type of the *property* determines how the text of a filter is compared: as a number, as
 a boolean, or as text. A property with several values matches if any of them does; one that is absent, or of a type that
-the text cannot be parsed as, does not. `(&)` matches everything and `(|)` nothing (RFC 4526). Extensible matches (`:=`)
-are not supported.
+the text cannot be parsed as, does not. `(&)` matches all, and `(|)` nothing (RFC 4526). There is no `:=`.
 """
 
 from __future__ import annotations

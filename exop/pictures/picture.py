@@ -63,8 +63,7 @@ class Picture:
     """The picture of a mesh, running or not.
 
     Attributes:
-        inserted: The reasons for the queues that the wiring inserts, by their place: `channel -> node.port`, or `->
-            channel`.
+        inserted: The reasons for the queues that the wiring inserts, by place: `channel -> node.port`, or `-> channel`.
     """
 
     mesh: Any
@@ -245,9 +244,7 @@ class Position:
 
 
 def _placed(layout: Layout, widths: Mapping[str, float], arrows: Arrows) -> dict[str | Spot, Position]:
-    """Return the position of each box, under its name, and of each gap through which an arrow crosses a column, under
-    its `Spot`.
-    """
+    """Return the positions of the boxes, by name, and of the gaps where arrows cross a column, by `Spot`."""
     heights = [sum((HEIGHT if spot.name else PASS) + GAP_Y for spot in column) for column in layout.columns]
     middle = max(heights, default=0) / 2 + MARGIN - GAP_Y / 2
     places: dict[str | Spot, Position] = {}

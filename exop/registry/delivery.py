@@ -3,8 +3,7 @@
 A thread that changes the registry queues the events of this change under the registry's lock, so that all listeners
 see the same order, and continues without waiting. The dispatcher calls the listeners. If a call takes longer than
 PATIENCE, the listener is reported and bypassed: another dispatcher serves the other listeners, and up to KEPT events
-for the bypassed listener are stored until its call returns. `settle()` waits until the events of all previous changes
-are delivered.
+for the bypassed listener are stored until its call returns. `settle()` waits until all events so far are delivered.
 """
 
 from __future__ import annotations

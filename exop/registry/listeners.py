@@ -33,8 +33,7 @@ class Change(Enum):
 class ServiceEvent:
     """A service began to match a filter, was modified while it matched, or ceased to match.
 
-    `service` is the newest snapshot, or the last one if the service was unregistered; `before` is the snapshot before a
-    modification.
+    `service` is the newest snapshot, or the last one if the service was unregistered; `before` is that before.
     """
 
     change: Change

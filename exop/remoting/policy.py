@@ -154,8 +154,7 @@ class AccessControl:
     def may(self, peer: Peer, access: Access, key: str) -> bool:
         """Whether a peer may use a connector: `read` what the platform sends, `write` what the platform receives.
 
-        The *key* of a connector is `APPLICATION/CHANNEL/SOURCE>TARGET`. With `operate`, return whether the peer may
-        hand over state.
+        The *key* of a connector is `APPLICATION/CHANNEL/SOURCE>TARGET`. `operate` is for states.
         """
         if peer.certificate is None or self.policy is None:
             return not self.objection(peer)

@@ -334,6 +334,15 @@ class Deployment:
         ended = [(one.name, one.crash) for one in self._drivers() if isinstance(one, ThreadDriver)]
         return [(name, crash) for name, crash in (("a change", self.defect), *ended) if crash is not None]
 
+    def await_checkpoint(self) -> None:
+        """If the application is durable, let hosts and engines, which count, get no more until the next checkpoint.
+
+        Called when an operator changes what they get: after a restart from the checkpoint before, this comes elsewhere.
+        """
+        ties: list[Any] = [one.tie for one in self.components.values() if one.tie is not None]
+        for place in (*self.channels.values(), *ties) if self.mesh.durable is not None else ():
+            place.await_checkpoint()
+
     @contextmanager
     def decided(self, drivers: Iterable[Driver] = ()) -> Iterator[None]:
         """Keep a defect of a block that nothing undoes; a durable application stands still until it is restarted."""

@@ -379,9 +379,7 @@ def makes_freely(kind: type[Memento]) -> bool:
 
 
 def sets_freely(cls: type, names: Iterable[str]) -> bool:
-    """Return whether assigning these attributes calls no code of the class: no `__setattr__` of its own, and no data
-    descriptor.
-    """
+    """Return whether setting these attributes calls no code of the class (`__setattr__`, data descriptors)."""
     return not overrides(cls, "__setattr__") and not any(hasattr(getattr(cls, one, None), "__set__") for one in names)
 
 

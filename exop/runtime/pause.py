@@ -1,8 +1,7 @@
 """`Pause`: parks drivers of an application at their safe points while an action (a cut, a checkpoint) runs.
 
 The driver that parks last may run the action in its own thread (`run`), and continues at once. Switching to the thread
-that changes the mesh, and back, would cost the stream two waits for the interpreter's lock, which are long if other
-threads are busy.
+that changes the mesh, and back, would cost two waits for the interpreter's lock, long ones if others are busy.
 """
 
 from __future__ import annotations

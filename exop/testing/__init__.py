@@ -2,8 +2,7 @@
 
 A function slet can be called like any function. `open` creates an instance of a class slet with its ports and memento,
 `feed` runs a slet on items, `check_source` tests the restart of an α-slet after every item, and `replay` processes an
-item on which a running slet has failed. Only `check_sharing` runs an application: it finds slets that alter items which
-other slets receive.
+item on which a running slet has failed. Only `check_sharing` runs an application: it finds who alters items of others.
 """
 
 from exop.testing.checks import check_sharing, check_source

@@ -26,8 +26,7 @@ def check_source(source: Any, *, items: int | Sequence[Any] | None = None, **giv
 
     The source is first run without interruption, and its memento is copied after every item. Then a new instance is
     started from each copy, and its items are compared with those of the first run. A platform restarts sources in this
-    way when it replaces, moves or recovers them; therefore an α-slet must update its position *before* it yields an
-    item.
+    way when it replaces, moves or recovers them; so an α-slet must update its position *before* it yields an item.
 
     Args:
         source: The α-slet.

@@ -12,7 +12,7 @@ from exop import Application, OutputPort, Platform, Slet, hookimpl, input_port, 
 from exop.hooks import Plugins
 from exop.runtime.durable.durability import Durability
 from tests.change.tools import Position, Seen, finish, suspended
-from tests.rig import Gate
+from tests.rig import Gate, eventually
 
 LAST = 12
 
@@ -172,7 +172,8 @@ def test_a_crash_behind_a_change_while_a_branch_was_suspended(opened, tmp_path, 
             platform.apply(platform.mesh("diamond").replace(node, successor))
             branches.broken = False
             platform.resume("diamond", "first")
-            branches.gate.somebody_waits()
+            source = platform.deployment("diamond").components["numbers"].driver
+            eventually(lambda: "engine waits for a checkpoint" in str(source.held_by), "what comes of the change")
             with platform.deployment("diamond").changing:
                 unfinished = shutil.ignore_patterns("*.new")  # the engine writes on, and renames these
                 shutil.copytree(tmp_path / "before", tmp_path / "after", ignore=unfinished)

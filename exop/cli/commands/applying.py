@@ -50,8 +50,7 @@ def plan(
     """Show, node by node, how a change would alter a running application, without making the change.
 
     Each step is shown with its phases and the transfer of the state, followed by the queues that are inserted, and
-    warnings. The exit code is 0 if the change can be made or is empty, 1 if it cannot be made at the moment, and 2 if
-    it cannot be made.
+    warnings. The exit code is 0 if the change can be made or is empty, 1 if not at the moment, and 2 if it cannot.
 
     `exop plan VERB …` is `exop VERB … --dry-run`, with all its arguments and options: replace, configure, rewire, add,
     move, suspend, resume, remove, drain.

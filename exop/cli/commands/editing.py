@@ -196,8 +196,7 @@ def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
 def resume(node: Runs, /, *, request: Request = Request()) -> int:
     """Resume a suspended node, which first retries the item on which it was suspended.
 
-    An application that could not be restarted with its platform is started now. The exit code is 1 if the item fails
-    again at once.
+    An application that could not be restarted is started now. The exit code is 1 if the item fails again at once.
 
     Example: `exop resume app.average`
 

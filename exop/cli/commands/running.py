@@ -113,8 +113,7 @@ def dev(
 
     Slets whose code has changed are replaced and retain their states; other slets are not affected. If an edit fails
     (its code cannot be imported, ports do not match, a slet does not open), the error is reported with file and line,
-    and the application continues unchanged until the next valid edit. Ctrl-C ends the sources and processes the items
-    in flight.
+    and the application continues unchanged until the next valid edit. Ctrl-C ends the sources, and drains the rest.
 
     Example: `exop dev apps/linear_road --params traffic.toml`
 

@@ -66,8 +66,7 @@ def serve(*, state: State = None, name: Name = None, load: Load = (), reach: Rea
     next platform on the directory restarts the applications. As a service of systemd (`Type=notify`), the platform
     reports its status and notifies the watchdog.
 
-    With --listen or --peer, the platform is linked with platforms on other hosts, on which parts of its applications
-    can run.
+    With --listen or --peer, the platform is linked with platforms on other hosts, for parts of its applications.
 
     Examples: `exop serve --name traffic --state /var/lib/exop --load apps/linear_road`,
     `exop serve --name b --listen tls://0.0.0.0:7700 --identity certs/b --policy policy.toml`

@@ -1,5 +1,4 @@
-"""The coordinator's part of a change with several participants: a state machine that does no I/O and uses no clock or
-threads.
+"""The coordinator's part of a change with several participants: a state machine without I/O, clock and threads.
 
     prepare ──all ready──▶ hold ──all ready──▶ cut, wave by wave ──all ready──▶ commit ──all applied──▶ forgotten
        └──────────── a refusal, a failed write, or the deadline ──┴───────▶ aborted, forgotten at once

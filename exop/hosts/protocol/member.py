@@ -193,8 +193,7 @@ class Member:
 
         If that is the outcome of the *settled* plan, as an operator decided, its home is still asked.
 
-        A late proposal of a plan that is over may be prepared again, but its home, which it asks, answers that it is
-        aborted.
+        A late proposal of a plan that is over may be prepared again, but its home, which it asks, has aborted it.
         """
         self.epochs.clear()
         if self._by_hand is not None and self._by_hand.plan != settled:

@@ -19,8 +19,7 @@ from exop.wiring.changes.executor import Changes
 class Participant(threading.Thread):
     """Does the steps of one change in their order, and reports each.
 
-    User code that does not return delays only this thread: the deadline of the plan passes, and the other participants
-    continue unchanged.
+    User code that does not return delays only this thread: the deadline of the plan passes, and the others go on.
 
     Attributes:
         given: The steps to do; `None` when the platform is closed.

@@ -194,8 +194,7 @@ def check_durable(mesh: Mesh, *, has_state: bool, nodes: Iterable[Node] | None =
     """Refuse a durable mesh that cannot take checkpoints; *nodes* limits the check.
 
     Raises:
-        MeshError: the platform has no state directory, or a slet drives itself without a `Tie`: its in-flight items are
-            unknown.
+        MeshError: the platform has no state directory, or a slet drives itself without a `Tie`, which knows its items.
     """
     if mesh.durable is None:
         return

@@ -54,8 +54,7 @@ class InputPort(ABC, Generic[T]):
     """An input port from which a slet pulls (paper §2.2: pull).
 
     On a direct channel, a queue or a log, a pull takes the next items. On a channel that stores items (latch, table,
-    window), a pull reads the current content. The other methods of the channel (`get`, `find`, …) are methods of the
-    port, too.
+    window), a pull reads the current content. The other methods of the channel (`get`, `find`, …) are the port's, too.
     """
 
     @abstractmethod

@@ -97,8 +97,7 @@ class Tie:
         return payload
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Return the payloads that arrived at *port*, beginning with event *start*, each with the number of its first
-        event.
+        """Return the payloads that arrived at *port*, from event *start* on, each with the number of its first event.
 
         A payload is an item, a list or record batch of items, or a control item. If *start* is omitted, return the
         payloads that have not been sent in any batch. Payloads that the engine no longer needs are not stored.

@@ -408,7 +408,9 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             PlanError: the stream of the node has ended.
         """
-        return uninterrupted(retry_dead_letters)(self.deployment(application), node)
+        count = uninterrupted(retry_dead_letters)(deployment := self.deployment(application), node)
+        self._applications.checkpoints.changed(deployment)
+        return count
 
     @operation(role="operate", patience=STOP, long=True)
     @recorded

@@ -257,8 +257,7 @@ class DataConnection(frames.Outgoing):
         return self._reason
 
     def send_now(self, one: frames.Outgoing) -> bool:
-        """Ask *one* for frames, and send them in the calling thread; the sender thread sends what the socket does not
-        take at once.
+        """Ask *one* for frames, and send them in the calling thread; the sender thread sends what the socket leaves.
 
         Returns:
             `False` if the sender thread is at work or the connection has ended: then *one* was not asked.

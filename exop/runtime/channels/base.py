@@ -202,6 +202,9 @@ class Channel(ABC):
     def take_part(self, *, on: bool) -> None:
         """Record whether the application is durable. Called after `open`, and when this changes."""
 
+    def await_checkpoint(self) -> None:
+        """Let only what is in a checkpoint leave the platform, until one is written that is captured from now on."""
+
     def begin_anew(self) -> None:
         """Start without a checkpoint. Called when a change adds the channel to a durable application."""
 

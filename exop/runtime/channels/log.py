@@ -31,8 +31,7 @@ class LogChannel(KeepingChannel):
     and `fsync` also apply to logs on disk. With `replay`, a port that connects to a running application first receives
     the content.
 
-    Extended interface: `replay(start, end)`, `pieces(start, end)`, `events(start, end)`, `start`, `end`, `began`,
-    `trim(offset)`.
+    Extended interface: `replay`, `pieces` and `events(start, end)`, `start`, `end`, `began`, `trim(offset)`.
 
     Attributes:
         origin: The position at which the application began.

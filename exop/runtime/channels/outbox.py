@@ -40,8 +40,8 @@ class Outbox(Connector):
     pushers wait. In the mode `sync`, a pusher also waits after each push until it is acknowledged. In the mode
     `offline`, pushers do not wait: items beyond the capacity are stored on disk, and sent in order.
 
-    With `after_checkpoint`, and then until the next one, an item is sent when a checkpoint of this platform has it:
-    several streams meet before the outbox, and after a restart they may come in another order than before.
+    With `after_checkpoint`, an item is sent when a checkpoint of this platform contains it: several streams meet before
+    the outbox, and after a restart they may come in another order than before; or a change is in no checkpoint yet.
 
     Attributes:
         expects_loss: Whether an operator accepts that a half has lost its content, if the next connection tells that.
@@ -76,10 +76,8 @@ class Outbox(Connector):
         self._first = self._next = self._done = self._credit = self._skip = 0
         self._captured = self._covered = 0  # the events before it are in a checkpoint
         self._marks: list[Event] = []  # control items that were acknowledged: a retraction, if any, and the last one
-        self._extra = 0  # items of lists beyond the first of each
-        self._bytes = 0  # of large events in memory
-        self._idle = self._restored = self.expects_loss = False
-        self._waits = self._frees = False  # streams have met; the checkpoint that was captured last ends the waiting
+        self._extra = self._bytes = 0  # items of lists beyond the first of each; of large events in memory
+        self._idle = self._restored = self._waits = self._frees = self.expects_loss = False
         self._sent_at = 0.0  # the time of the last item that its pusher sent
         self._inbox: str | None = None  # the incarnation of the inbox
         self._disk: Spill | None = None
@@ -100,9 +98,7 @@ class Outbox(Connector):
                 f"{self.name!r} has {counted(self._disk.events, 'event')} on disk for {self.peer}, which the change "
                 f"would deliver in another way; make it when {self.peer} has received them"
             )
-        fresh = Outbox(self.name, **settings)
-        fresh._waits = not anew and (self.after_checkpoint or self._waits)
-        return self._become(fresh, ("after_checkpoint", "_waits", "_frees", *(_EVENTS if anew else ())))
+        return self._become(Outbox(self.name, **settings), ("after_checkpoint", *(_EVENTS if anew else ())))
 
     def close(self) -> None:
         """End the exchange, and release the disk."""
@@ -455,6 +451,10 @@ class Outbox(Connector):
             if self._disk is not None and "spilled" in held:
                 self._disk.restore(held["spilled"])
             self._captured = self._covered = self._first + self.depth
+
+    def await_checkpoint(self) -> None:
+        """Send only what is in a checkpoint, until one is written that is captured from now on."""
+        self._waits, self._frees = True, False
 
     def take_part(self, *, on: bool) -> None:
         """Record whether checkpoints count the events, also those on disk."""

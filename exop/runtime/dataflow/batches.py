@@ -52,8 +52,7 @@ def to_columns(items: Any, port: PortType) -> Any:
     and converted to their types if no value is changed by that.
 
     Raises:
-        WiringError: the items have no fields, or do not match the declared schema; or the rows of references cannot be
-            read.
+        WiringError: the items have no fields, or do not match the declared schema; or references cannot be read.
     """
     if not isinstance(items := opened(items), list):
         return items if port.schema is None or items.schema.equals(port.schema) else _converted(items, port.schema)

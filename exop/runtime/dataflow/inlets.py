@@ -29,8 +29,7 @@ class Inlets:
 
     The driver that runs an endpoint takes items from the inlet; other drivers only append.
     The stamps of the items of one driver give the order in which it would have passed them on, across all of its
-    inlets. Stamps of two drivers cannot be compared: items of several drivers are ordered by how far downstream they
-    are.
+    inlets. Stamps of two drivers cannot be compared: items of several drivers are ordered by their depth.
 
     Attributes:
         entries: The compiled entry at each endpoint.

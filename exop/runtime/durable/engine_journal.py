@@ -17,7 +17,7 @@ from exop.model.items import CONTROL
 from exop.model.slets.ports import OutputPort
 from exop.model.slets.tie import Committed, Leaving, Tie, send
 from exop.runtime.dataflow.batches import cut, weight
-from exop.runtime.drivers.base import Halted, current_driver
+from exop.runtime.drivers.base import Driver, Halted, current_driver
 from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.log.memory import EventLog, MemoryLog, Retention
@@ -99,6 +99,9 @@ class EngineJournal(Tie):
     def arrived(self, port: str) -> int:
         """Return the number of events that have arrived at *port*."""
         return self._arrived.get(port, 0)
+
+    def await_checkpoint(self) -> None:
+        """Take nothing more until a checkpoint that is captured from now on is written."""
 
     def open(self) -> None:
         """Open the logs, before the slet is opened."""
@@ -200,7 +203,8 @@ class DiskJournal(EngineJournal):
         self._driver = driver
         self._disks: dict[str, DiskLog] = {}  # of each input port, and of the output
         self._skipped = self._base = 0
-        self._started = self._closed = False
+        self._started = self._closed = self._waits = self._frees = False
+        self._waiting: set[Driver] = set()
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Begin at the position of a checkpoint; called before `open`."""
@@ -212,6 +216,7 @@ class DiskJournal(EngineJournal):
 
     def capture(self) -> dict[str, Any]:
         """Return the position of the journal as plain data; only the engine may change it meanwhile."""
+        self._frees = True
         return {
             "place": self.place.name if self.place is not None else "",
             "arrived": dict(self._arrived),
@@ -238,6 +243,18 @@ class DiskJournal(EngineJournal):
                 self._unsent.append((self._outputs.get(port), payload))
                 if header is not None:
                     self.committed = Committed(*header)
+
+    def await_checkpoint(self) -> None:
+        """Let the drivers wait that have more; what the journal has stays."""
+        self._waits, self._frees = True, False
+
+    def take(self, port: str, payload: Any) -> Any | None:
+        """Append the part of a payload that is not yet in the log, and return that part."""
+        if self._waits and (driver := current_driver()) is not None:
+            self._waiting.add(driver)
+            place = f"{self._driver.name} waits for a checkpoint, which has the last change"
+            driver.wait_inside(place, lambda: not self._waits or self._closed, (self._driver.name,), again=True)
+        return super().take(port, payload)
 
     def start(self) -> None:
         """Start to send the output, in another thread."""
@@ -307,6 +324,9 @@ class DiskJournal(EngineJournal):
 
     def trim_output(self, held: Mapping[str, Any]) -> None:
         """Drop the output that was sent before a committed checkpoint, and settle the input: the rest is sent again."""
+        self._waits = self._waits and not self._frees
+        while self._waiting and not self._waits:
+            self._waiting.pop().wake()
         if _OUTPUT in self._disks:
             self._disks[_OUTPUT].trim(held["passed"])
             for port in self._forms:

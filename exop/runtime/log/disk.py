@@ -28,8 +28,7 @@ _CURE: Final = "make its disk usable, and restart the platform, which opens it a
 class DiskLog:
     """A log in a folder, which survives the process.
 
-    One process at a time may open it. A torn batch at the end, left by a crash, is removed and logged; damage before
-    that is an error.
+    One process at a time may open it. A torn batch at the end (a crash) is removed and logged; all else is an error.
 
     Attributes:
         hold: Rows from this offset on are stored regardless of the retention.

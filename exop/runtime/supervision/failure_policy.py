@@ -280,8 +280,7 @@ def _put_back(component: Component) -> dict[str, list[Any]]:
 def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
     """Return the entry into a channel at *place*, with the policy of the producer for items that the channel refuses.
 
-    Every slet downstream has its own policy, so that an exception comes from the channel (an item without a key, a log
-    on a full disk).
+    Every slet downstream has its own policy, so that an exception comes from the channel (no key, a full disk).
     """
     refuse = partial(refused, channel, place, producers)
 
@@ -389,6 +388,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                     f"a dead letter of {deployment.name}.{node} is from the port {min(lost)!r}, which is not connected "
                     f"any more, or takes its items in another way; connect such a port, or use `exop item export`"
                 )
+        deployment.await_checkpoint()
         for letter in letters:
             port = component.spec.ports.get(letter.port)
             if port is not None and port.direction == "out":  # the channel downstream had refused the item

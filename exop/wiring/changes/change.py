@@ -88,6 +88,7 @@ class Change:
         retracted: As in `Transfer`.
         before_cut: Called when the drivers are parked, before anything is changed.
         parks_all: Whether the cut parks all drivers of the application; set before the first step.
+        in_checkpoint: Whether a checkpoint of the cut is made with the change: a restart begins with it.
         removed: The channels that it removes, from the cut on.
         successors: The slets and channels that it adds; `old`, by node, are the slets that it replaces or removes.
     """
@@ -108,6 +109,7 @@ class Change:
     retracted: Mapping[str, Collection[str]] = field(default_factory=dict)
     before_cut: list[Callable[[], object]] = field(default_factory=list)
     parks_all: bool = False
+    in_checkpoint: bool = False
     removed: dict[str, Channel] = field(default_factory=dict)
     _landed: list[InFlight] = field(default_factory=list)
     _arrivals: dict[str, Arrival] = field(default_factory=dict)
@@ -316,6 +318,8 @@ class Change:
         """Commit: assign the items that wait to their drivers, and release the old slets; only a defect fails."""
         self.phase = Phase.COMMITTED
         self.deployment.mesh, self.deployment.update_log.stored = self.target, self.stored  # first: a defect may follow
+        if self.plan and not self.in_checkpoint:
+            self.deployment.await_checkpoint()
         with self.deployment.decided(self.pause.drivers):
             self._undo_cut.clear()
             self._undo.clear()

@@ -269,10 +269,10 @@ class Changes:
             add_note(error, f"{name} was closed for its successor, and {told}")
 
     def close(self, change: Change) -> None:
-        """Close the components that a committed change has replaced, and take a checkpoint if another mesh runs."""
-        change.close()
+        """Take a checkpoint if another mesh runs, and close the components that a committed change has replaced."""
         if change.plan and self._running.deployed.get(change.name) is change.deployment:  # others may have followed
-            self._running.checkpoints.changed(change.deployment)
+            self._running.checkpoints.changed(change.deployment)  # first: other hosts, and engines, wait for it
+        change.close()
 
     def _make(
         self, name: str, change: Change | None, turn: ExitStack | None = None, runs: Mapping[str, Trials] | None = None

@@ -236,8 +236,7 @@ def between_items(deployment: Deployment, component: Component, timeout: float, 
 def copied(component: Component, timeout: float, *, exactly: bool = False) -> Callable[[], Memento]:
     """Copy a component's memento while its drivers are parked; returns a function that makes a memento of the copy.
 
-    Unless it is copied *exactly*, it is as a checkpoint would restore it: an object that two fields refer to becomes
-    two.
+    Unless it is copied *exactly*, it is as a checkpoint would restore it: an object in two fields becomes two.
     """
     # Imported lazily: only this needs the encoding.
     from exop.model.values.classes import filled

@@ -60,8 +60,7 @@ class Unit(NamedTuple):
 class PortStreams:
     """The outputs of both slets at one port. Either side may run ahead; record batches may be cut differently.
 
-    With *in_step* both are called item by item: control items are compared in their order, and a missing output has the
-    number of its item.
+    With *in_step* both are called item by item: control items are compared in order, a missing output by its item.
     """
 
     def __init__(self, port: str, compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:

@@ -211,8 +211,7 @@ MakeTrial: TypeAlias = Callable[[Step, Component], Trial]
 class Trials:
     """The trials of one plan: of all successors if it has a shadow, else of those of *slow*, which have to catch up.
 
-    The application goes on meanwhile, and accepts no other change. *away* makes the trials of nodes whose successors
-    are on other hosts.
+    The application goes on meanwhile, and accepts no other change. *away* makes the trials of successors elsewhere.
     """
 
     deployment: Deployment
