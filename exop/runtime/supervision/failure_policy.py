@@ -362,8 +362,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
     deployment.component(node)  # an unknown name is refused before any driver stops
     with deployment.changing, Pause(deployment) as pause:
         pause.stop()
-        component = deployment.component(node)
-        runner, dead = component.runner, component.trouble.dead
+        runner, dead = (component := deployment.component(node)).runner, component.trouble.dead
         if not dead and component.aside is not None:
             where = f"go into the channel {component.node.ports[DEAD]!r}: push the items again from its consumer"
             raise PlanError(f"the dead letters of {deployment.name}.{node} {where}")
