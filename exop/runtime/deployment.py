@@ -335,12 +335,10 @@ class Deployment:
         return [(name, crash) for name, crash in (("a change", self.defect), *ended) if crash is not None]
 
     def await_checkpoint(self) -> None:
-        """If the application is durable, let hosts and engines, which count, get no more until the next checkpoint.
-
-        Called when an operator changes what they get: after a restart from the checkpoint before, this comes elsewhere.
-        """
-        ties: list[Any] = [one.tie for one in self.components.values() if one.tie is not None]
-        for place in (*self.channels.values(), *ties) if self.mesh.durable is not None else ():
+        """Let hosts and engines, which count, get no more until a checkpoint has what is changed now."""
+        ties = (one.tie for one in self.components.values() if one.tie is not None)
+        places: Iterable[Any] = chain(self.channels.values(), ties) if self.mesh.durable is not None else ()
+        for place in places:
             place.await_checkpoint()
 
     @contextmanager
