@@ -123,7 +123,7 @@ def _processors() -> list[Any]:
 def print_stderr(text: str) -> None:
     """Print a line on stderr; if stderr is closed or full, the line is lost and the program continues."""
     with suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)  # noqa: T201 (the only output of logs)
+        print(f"{text}\n", end="", file=sys.stderr, flush=True)  # noqa: T201 (the only output of logs; in one piece)
 
 
 def _with_exception(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:

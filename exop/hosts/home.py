@@ -463,11 +463,10 @@ def adoption(
     Every host stores the whole mesh of the last plan that it has committed; the newest one is put into force. What ran
     at the former home begins anew at the new one, without its state. Connectors between other hosts go on undisturbed.
     A plan of the former home is refused from then on, since the epoch of the application is higher.
-
     *survivors* are the hosts that run fragments, with what they know; *number* is that of the plan.
 
     Raises:
-        PlanError: the home still leads the application, or hosts other than it are missing.
+        PlanError: the home still leads the application, or hosts other than it are not connected.
     """
     kinds = here.catalog.kinds
     topology, revision = max((one.whole for one in survivors.values()), key=lambda whole: whole[1])
@@ -476,7 +475,8 @@ def adoption(
     for update in (update for one in survivors.values() for update in learnt(before, one.updates)):
         before = update.to_mesh(before)
     old = Placement(before, former, kinds)
-    if missing := {*old.hosts} - survivors.keys() - {former}:
+    away = {host for host in old.hosts if (link := here.links().get(host)) is None or not link.connected}
+    if missing := away - survivors.keys() - {former}:  # who answers without a part begins anew
         raise NotNow(
             f"{before.name}: {', '.join(sorted(missing))} cannot be reached, and runs a part; link this platform "
             f"with it, or start it again, and repeat"

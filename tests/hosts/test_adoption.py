@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from exop import Application, Platform
-from exop.errors import PeerUnreachable, PlanError, UnknownName
+from exop.errors import NotNow, PeerUnreachable, PlanError, UnknownName
 from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import (
@@ -49,6 +50,24 @@ def adopted_meanwhile(a: Platform, b: Platform, c: Platform, monkeypatch: pytest
         cut.setattr(a._hosts, "fragment", away)
         b.adopt("app")
     network.away.clear()
+
+
+def test_the_home_and_another_host_have_lost_their_parts():
+    """The host that answers without a part begins anew, as what ran at the home; the others go on."""
+    with hosts("a", "b", "c") as (a, b, c), ExitStack() as stack:
+        a.apply(without_home("c"))
+        eventually(lambda: len(SEEN.get("all", ())) > 100)
+        a.close()
+        b.close()
+        with pytest.raises(NotNow, match="b cannot be reached, and runs a part"):
+            c.adopt("app")
+        fresh = stack.enter_context(platform("b"))
+        fresh.remoting.connect("inproc:c")
+        assert c.adopt("app") == 2
+        eventually(lambda: "app" in fresh.applications(), "the part of b")
+        seen = len(SEEN["all"])
+        c.accept_loss("app")
+        eventually(lambda: len(SEEN["all"]) > seen + 100)
 
 
 def test_another_host_becomes_the_home():

@@ -119,7 +119,7 @@ def health(*, live: bool = False, ready: bool = False, call: Call = Call()) -> i
         with the_platform(call) as platform:
             status = platform.status()
         dead, waiting, name = list(dead_drivers(status)), list(not_running(status)), status["platform"]
-    except (RemotingError, Failure) as problem:
+    except (RemotingError, Failure, OSError) as problem:
         dead, waiting, name = [str(problem)], [], None
     problems = dead if live else [*dead, *waiting]
     facts = {"platform": name, "live": not dead, "ready": not dead and not waiting, "problems": problems}
@@ -176,6 +176,9 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {', '.join(failed)}"
         elif one["state"] not in ("running", "delivering", "finished") and not one["crashed"]:
             yield f"{name}: {state_text(one)}" + (f": {one['problem']}" if "problem" in one else "")
+        channels = [part.get("channels", {}) for part in (one, *one.get("hosts", {}).values())]
+        lost = {at: facts["trouble"] for part in channels for at, facts in part.items() if facts.get("trouble")}
+        yield from (f"{name}.{at}: {why}" for at, why in lost.items())
         yield from checkpoint_lines(one, failures=2)  # one may fail because a source is slow
 
 

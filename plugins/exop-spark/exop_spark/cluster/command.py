@@ -123,7 +123,7 @@ def _answer(found: Status, *, json: bool) -> int:
 def _text(found: Status) -> str:
     if not found.master:
         lost = f" (no longer running: {', '.join(found.lost)})" if found.lost else ""
-        return f"no cluster {found.name!r} is running{lost}; start it: exop-spark cluster up"
+        return f"no cluster {found.name!r} is running{lost}; start it: exop-spark cluster up --name {found.name}"
     lines = [f"master   {found.master}"]
     if found.connect:
         lines.append(f"connect  {found.connect}")

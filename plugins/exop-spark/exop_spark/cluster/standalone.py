@@ -157,9 +157,8 @@ class Cluster:
         """
         with self._changed(), self._undone_on_failure():
             if not self._alive("master"):
-                raise ClusterError(
-                    name=self.name, problem="it does not run", cure="start it: exop-spark cluster up --workers 2"
-                )
+                cure = f"start it: exop-spark cluster up --name {self.name}"
+                raise ClusterError(name=self.name, problem="it does not run", cure=cure)
             self._forget_lost()
             self._start_worker()
             self._registered()

@@ -208,7 +208,7 @@ def test_the_last_reason_in_a_log_is_quoted(home):
         (["cluster", "up", "--memory", "449m"], "no executor starts with 449m of memory"),
         (["cluster", "away"], 'Unknown command "away"'),
         (["cluster", "status", "--name", "../x"], "use letters, digits"),
-        (["cluster", "add-worker"], "exop-spark cluster up --workers 2"),
+        (["cluster", "add-worker"], "exop-spark cluster up --name "),
     ],
 )
 def test_a_mistake_is_one_line_and_the_exit_code_2(arguments, said, capsys):
