@@ -235,6 +235,9 @@ class FragmentChange(Participant):
         for one in change.successors.channels.values() if change is not None and self._began else ():
             if isinstance(one, Outbox):
                 one.expects_loss = True  # what begins anew here, after another of its epoch, was accepted
+        for one in deployment.channels.values() if deployment is not None and change and change.adopted else ():
+            if isinstance(one, Outbox):
+                one.doubt()  # what ran at the former home begins anew: its items are others
         self._surely(partial(super()._finish, turn, made=True))
         failpoint("plan-carried-out")
         self._surely(partial(self._write, deployment))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from exop import Application, Platform
-from exop.errors import NotNow, PeerUnreachable, PlanError, UnknownName
+from exop.cli.commands.monitoring import not_running
+from exop.errors import NotNow, PeerUnreachable, PlanError, StateError, UnknownName
 from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import (
@@ -19,8 +20,10 @@ from tests.hosts.hosts_rig import (
     check,
     check_too,
     collect,
+    endless,
     goes_on,
     hosts,
+    keeps,
     numbers,
     platform,
     rows,
@@ -63,11 +66,41 @@ def test_the_home_and_another_host_have_lost_their_parts():
             c.adopt("app")
         fresh = stack.enter_context(platform("b"))
         fresh.remoting.connect("inproc:c")
+        eventually(lambda: c.remoting.peers["b"].connected, "the link")
         assert c.adopt("app") == 2
         eventually(lambda: "app" in fresh.applications(), "the part of b")
         seen = len(SEEN["all"])
         c.accept_loss("app")
         eventually(lambda: len(SEEN["all"]) > seen + 100)
+
+
+def test_what_begins_anew_does_not_pass_for_what_a_restart_makes_again(tmp_path: Path):
+    """The former home had sent more than the checkpoint of another host has: its connector waits for an operator."""
+
+    def dead(snapshot: Any) -> int:
+        raise StateError("it is killed")
+
+    with ExitStack() as stack:
+        a, b, c = stack.enter_context(hosts("a", "b", "c", state=tmp_path))
+        app = Application("app")
+        app.durable(every=3600)
+        checked = app.on("b").add("check", check, item=app.add("endless", endless))
+        app.on("c").add("keeps", keeps, item=checked)
+        a.apply(app.build())
+        a.checkpoint("app")
+        b._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        outbox = b.deployment("app").channels["check.to.c"]
+        eventually(lambda: len(c.memento("app", "keeps").items) > outbox._captured + 100, "more than in the checkpoint")
+        a.close()
+        b.close()
+        b = stack.enter_context(platform("b", state=tmp_path / "b"))
+        b.remoting.connect("inproc:c")
+        eventually(lambda: c.remoting.peers["b"].connected, "the link")
+        eventually(lambda: "app" in b.applications() and b._applications.deployed["app"], "b is back")
+        c.adopt("app")
+        eventually(lambda: [one for one in not_running(c.status()) if "has lost its state" in one], "it is told")
+        assert c.accept_loss("app") == ["check.to.c"]
+        eventually(lambda: c.memento("app", "keeps").items.count(1) == 2, "all of the new source")
 
 
 def test_another_host_becomes_the_home():

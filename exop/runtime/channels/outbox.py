@@ -35,11 +35,9 @@ _EVENTS: Final = (
 class Outbox(Connector):
     """Sends items to the inbox of the same `key` at `peer`, and stores them until they are acknowledged.
 
-    Items are encoded when they are pushed. They are numbered when they are first sent; after a lost connection, those
-    that the inbox has not received are sent again. `capacity` bounds the items that are not acknowledged; beyond it,
-    pushers wait. In the mode `sync`, a pusher also waits after each push until it is acknowledged. In the mode
-    `offline`, pushers do not wait: items beyond the capacity are stored on disk, and sent in order.
-
+    Items are encoded when they are pushed, and numbered when they are first sent; after a lost connection, those that
+    the inbox lacks are sent again. Beyond `capacity` items that are not acknowledged, pushers wait; in the mode `sync`,
+    also after each push until it is acknowledged; in the mode `offline`, these items are stored on disk instead.
     With `after_checkpoint`, an item is sent when a checkpoint of this platform contains it: several streams meet before
     the outbox, and after a restart they may come in another order than before; or a change is in no checkpoint yet.
 
@@ -327,13 +325,17 @@ class Outbox(Connector):
             self._drop(progress.done)
         self._go_on()
 
+    def doubt(self) -> None:
+        """Let an operator decide if the inbox has more than this half since a restart, and that is not made again."""
+        if self._skip > self._next:
+            self._note_loss(self._reported, ours=True, expected=False)
+
     def accept_loss(self) -> None:
         """Go on after the content of a half was lost, with the oldest event that is stored; what is lost stays lost.
 
         The last punctuation, or the end, that was acknowledged comes first: the producers do not send it again.
 
-        Raises:
-            PlanError: nothing is lost, or, with the fact `unknown`, that is known when the inbox is connected again.
+        Raises `PlanError`: nothing is lost, or, with the fact `unknown`, that is known when the inbox is connected.
         """
         with self._turn:
             if self.state not in (CONNECTED, LOST):
