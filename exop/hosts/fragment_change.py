@@ -109,14 +109,10 @@ class FragmentChange(Participant):
         """In a durable application, take no checkpoint but that of the cut, which parks all drivers, until the end.
 
         That checkpoint is a part of the vote. A host that is started again begins with it if the plan is committed:
-        what has left or come stands in no other checkpoint. It is not possible if an engine is replaced, since what is
-        inside is not known: if nothing moves, a restart makes the change again, as in an application on one host.
+        what has left or come stands in no other checkpoint.
         """
         running, name = self._here.running, self.application
         if (taker := running.checkpoints.taker(change.deployment)) is None:
-            return
-        if self._handing is None and any(old.tie is not None for old in change.old.values()):
-            super()._reserve(change, turn)
             return
         known = self._here.known.get(name)
         if known is not None and running.store is not None and running.store.checkpoints.revision(name) < known.base:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.durable_app.engine import Doubled, Engine, Summed, doubled_here
-from exop import Application, Memento, Platform, Punctuation, Slet, input_port, slet
+from exop import Application, InputPort, Memento, Platform, Punctuation, Slet, input_port, slet
 from exop.errors import ComponentFailed, MementoError, PlanError, StateError
 from exop.runtime.lifecycle import State
 from tests.rig import eventually
@@ -253,3 +253,53 @@ def test_an_engine_that_cannot_take_over_leaves_everything_as_it_was(monkeypatch
             platform.apply(mesh.configure("engine", most=7))
         WORLD.limit = 7
         ends(platform, [1, 3, 6, 10, 15, 21, 28])
+
+
+@pytest.mark.parametrize("at", [14, 16, 18])
+def test_the_end_that_an_engine_has_not_passed_on_comes_from_its_successor(at: int):
+    """Also if that is no engine: the end waits behind a slet that is suspended."""
+    broken = [True]
+
+    @slet(on_error="suspend")
+    def breaks(number: int) -> int:
+        if broken[0] and number == at:
+            raise ValueError("it does not work")
+        return number
+
+    with Platform() as platform:
+        WORLD.limit, WORLD.over = 9, True
+        made = Application("app")
+        made.add(
+            "see",
+            see,
+            item=made.add("breaks", breaks, number=made.add("engine", Doubled, number=made.add("numbers", numbers))),
+        )
+        mesh = platform.apply(made.build())
+        engine = platform.deployment("app").components["engine"]
+        eventually(lambda: "number" in engine.ended and platform.deployment("app").components["breaks"].blocked)
+        platform.apply(mesh.replace("engine", doubled_here), timeout=1)
+        broken[0] = False
+        platform.resume("app", "breaks")
+        assert platform.wait("app", 10)
+        assert WORLD.seen == [*range(2, 20, 2)]
+
+
+def test_the_end_that_a_slet_has_pulled_comes_from_its_successor():
+    """A slet that goes on to emit after the last item is replaced by one that does not pull."""
+
+    @slet
+    def goes_on(number: InputPort[int]) -> Iterator[int]:
+        yield from number
+        while True:
+            threading.Event().wait(0.001)
+            yield 0
+
+    with Platform() as platform:
+        WORLD.limit, WORLD.over = 9, True
+        made = Application("app")
+        made.add("see", see, item=made.add("pulls", goes_on, number=made.add("numbers", numbers)))
+        mesh = platform.apply(made.build())
+        eventually(lambda: 0 in WORLD.seen)
+        platform.apply(mesh.replace("pulls", doubled_here))
+        assert platform.wait("app", 10)
+        assert [one for one in WORLD.seen if one] == [*range(1, 10)]

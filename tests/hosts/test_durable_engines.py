@@ -2,62 +2,73 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.durable_app.engine import Doubled, doubled_here
-from exop import Application, Platform, hookimpl, slet
+from exop import Application, InputPort, Platform, hookimpl, slet
 from exop.errors import StateError
 from exop.hooks import Plugins
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.slet import spec_of
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import GATES, SEEN, Last, collect, keeps, opened
 from tests.rig import eventually
 
-#: The last number that sources emit so far.
-READY = [0]
+#: How far the sources `steps` may come.
+LIMIT = {"x": 0, "y": 0}
+#: While it is not set, `breaks` raises from 20 on.
+WORKS = threading.Event()
 
 
 @slet
-def rising(position: Last) -> Iterator[int | None]:
-    """Emit the numbers from 1 on, as far as they are ready."""
+def steps(position: Last, *, tag: str = "x") -> Iterator[int]:
+    """Emit numbers, as many as are permitted."""
     while True:
-        if position.number < READY[0]:
-            position.number += 1
-            yield position.number
-        else:
-            yield None
+        if position.number >= LIMIT[tag]:
             time.sleep(0.001)
+            yield None  # type: ignore[misc]
+        else:
+            position.number += 1
+            yield position.number + 100 * (tag == "y")
 
 
 @slet
-def passes(item: int) -> int:
-    """Pass on all."""
-    return item
+def evens(number: int) -> int | None:
+    """Pass the even ones."""
+    return None if number % 2 else number
 
 
 @slet
-def evens(item: int) -> Iterator[int]:
-    """Pass on every other one."""
-    if item % 2 == 0:
-        yield item
-
-
-#: Whether a slet does not take the number 5.
-BROKEN = [False]
+def passing(number: int) -> int:
+    """Pass everything."""
+    return number
 
 
 @slet
-def some(item: int) -> int:
-    """Pass on all, or nearly."""
-    if item == 5 and BROKEN[0]:
-        raise ValueError("not yet")
-    return item
+def slowly(number: InputPort[int]) -> Iterator[int]:
+    """Pass everything that it pulls."""
+    for one in number:
+        time.sleep(0.02)
+        yield one
+
+
+@slet(on_error="suspend")
+def breaks(number: int) -> int:
+    """Pass everything, if it works."""
+    if number >= 20 and not WORKS.is_set():
+        raise ValueError("it does not work")
+    return number
+
+
+class Twice(Doubled, own_driver=True, name="twice"):
+    """Another engine that doubles."""
 
 
 class Offered:
@@ -66,7 +77,8 @@ class Offered:
     @hookimpl
     def register_slets(self) -> list[Any]:
         """All of them."""
-        return [count_up, collect, keeps, opened, rising, passes, evens, some, Doubled, doubled_here]
+        here = [steps, evens, passing, slowly, breaks, Twice]
+        return [count_up, collect, keeps, opened, Doubled, doubled_here, *here]
 
 
 def platform(name: str, folder: Path) -> Platform:
@@ -101,113 +113,19 @@ def test_an_engine_is_replaced_in_a_durable_application(tmp_path: Path):
         assert b.applications() == ["app"]
 
 
+def emitted(one: Platform, source: str) -> int:
+    """How many numbers a source has emitted; none before it is started again."""
+    found = one._applications.deployed.get("app")
+    return found.components[source].state.number if found is not None and source in found.components else 0
+
+
 def dead(snapshot: Any) -> int:
-    """Instead of writing a checkpoint: whatever comes later is lost by a kill."""
+    """Write nothing: the platform is killed."""
     raise StateError("it is killed")
 
 
-def halved(items: list[int]) -> int | None:
-    """The last number before only the even ones come; `None` if anything is lost, doubled or out of order."""
-    found = range(max(items, default=0) + 1)
-    return next((at for at in found if items == [n for n in found[1:] if n <= at or n % 2 == 0]), None)
-
-
-@pytest.mark.parametrize("engine", [True, False])
-def test_a_change_that_is_in_no_checkpoint(tmp_path: Path, engine: bool):
-    """Another slet, which emits less, and other readers: after a kill, the change is made at another item.
-
-    If it replaces an engine, its vote has no checkpoint; so what is made of it leaves the host with the next one.
-    """
-    READY[0] = 10
-    with platform("c", tmp_path) as c, ExitStack() as stack:
-        a = stack.enter_context(platform("a", tmp_path))
-        a.remoting.connect("inproc:c")
-        app = Application("app")
-        app.durable(every=3600)
-        app.add("there", keeps, item=app.add("engine", Doubled, number=app.add("numbers", rising)))
-        far = app.add("pass", passes, item=app.add("rising", rising), out=app.channel("far"))
-        app.on("c").add("keeps", keeps, item=far)
-        mesh = a.apply(app.build())
-        eventually(lambda: c.memento("app", "keeps").items == [*range(1, 11)], "the first ones")
-        a.checkpoint("app")
-        READY[0] = 20
-        eventually(lambda: c.memento("app", "keeps").items == [*range(1, 21)], "more")
-        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
-        after = mesh.replace("pass", evens).add(replace(mesh.node("keeps"), name="late"))
-        a.apply(after.replace("engine", doubled_here) if engine else after)
-        READY[0] = 30
-        eventually(lambda: a.status("app")["checkpoints"]["failing"], "a checkpoint after the change")
-        eventually(lambda: a.deployment("app").components["rising"].state.number == 30, "all")
-        stack.close()
-        a = stack.enter_context(platform("a", tmp_path))
-        a.remoting.connect("inproc:c")
-        eventually(lambda: "app" in a.applications() and a.mesh("app").node("pass").slet.name == "evens", "the change")
-        READY[0] = 60
-        eventually(lambda: 60 in c.memento("app", "keeps").items and 60 in c.memento("app", "late").items, "the rest")
-        eventually(lambda: 120 in a.memento("app", "there").items, "the rest of the engine")
-        kept, late = (c.memento("app", name).items for name in ("keeps", "late"))
-        assert halved(kept), kept
-        assert late == kept[20:]
-        assert a.memento("app", "there").items == [*range(2, 121, 2)]
-        assert {one["state"] for one in a.status("app")["hosts"].values()} == {"running"}
-
-
-def test_a_change_before_an_engine_that_is_in_no_checkpoint(tmp_path: Path):
-    """On one host: what comes of it reaches the engine, whose journal counts, with the next checkpoint."""
-    READY[0] = 10
-    with ExitStack() as stack:
-        a = stack.enter_context(platform("a", tmp_path))
-        app = Application("app")
-        app.durable(every=3600)
-        passed = app.add("pass", passes, item=app.add("rising", rising))
-        app.add("keeps", keeps, item=app.add("engine", Doubled, number=passed))
-        mesh = a.apply(app.build())
-        eventually(lambda: a.memento("app", "keeps").items == [*range(2, 21, 2)], "the first ones")
-        a.checkpoint("app")
-        READY[0] = 20
-        eventually(lambda: a.memento("app", "keeps").items == [*range(2, 41, 2)], "more")
-        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
-        a.apply(mesh.replace("pass", evens))
-        READY[0] = 30
-        eventually(lambda: a.status("app")["checkpoints"]["failing"], "a checkpoint after the change")
-        pusher = a.deployment("app").components["engine"].pusher
-        assert pusher is not None
-        eventually(lambda: "engine waits for a checkpoint" in str(pusher.held_by), "what waits")
-        stack.close()
-        a = stack.enter_context(platform("a", tmp_path))
-        eventually(lambda: "app" in a.applications() and a.mesh("app").node("pass").slet.name == "evens", "the change")
-        READY[0] = 60
-        eventually(lambda: 120 in a.memento("app", "keeps").items, "the rest")
-        assert halved([number // 2 for number in a.memento("app", "keeps").items]), a.memento("app", "keeps").items
-
-
-def test_dead_letters_that_are_tried_again_and_in_no_checkpoint(tmp_path: Path):
-    """A kill takes the trial back, and no other item passes for what came of it: they are dead letters as before."""
-    READY[0], BROKEN[0] = 10, True
-    with ExitStack() as stack:
-        a = stack.enter_context(platform("a", tmp_path))
-        app = Application("app")
-        app.durable(every=3600)
-        passed = app.add("some", some, item=app.add("rising", rising), on_error="dead-letter")
-        app.add("keeps", keeps, item=app.add("engine", Doubled, number=passed))
-        a.apply(app.build())
-        eventually(lambda: 20 in a.memento("app", "keeps").items, "the first ones")
-        a.checkpoint("app")
-        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
-        BROKEN[0] = False
-        assert a.retry_dead_letters("app", "some") == 1
-        READY[0] = 20
-        eventually(lambda: a.status("app")["checkpoints"]["failing"], "a checkpoint after it")
-        stack.close()
-        a = stack.enter_context(platform("a", tmp_path))
-        eventually(lambda: 40 in a.memento("app", "keeps").items, "the rest")
-        assert a.memento("app", "keeps").items == [2 * number for number in range(1, 21) if number != 5]
-        assert a.retry_dead_letters("app", "some") == 1
-        eventually(lambda: a.memento("app", "keeps").items[-1] == 10, "the dead letter")
-
-
 def test_streams_part_in_the_change_that_replaces_an_engine(tmp_path: Path):
-    """Its vote has no checkpoint: what they have sent waits for the next one, since a kill may change the order."""
+    """What they have sent waits for a checkpoint, that of the cut: a kill after it does not change the order."""
     for gate in GATES.values():
         gate.clear()
     with platform("c", tmp_path) as c, ExitStack() as stack:
@@ -228,10 +146,110 @@ def test_streams_part_in_the_change_that_replaces_an_engine(tmp_path: Path):
         a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
         a.apply(mesh.replace("engine", doubled_here).remove("y"))
         eventually(lambda: a.status("app")["checkpoints"]["failing"], "a checkpoint after the change")
-        assert c.memento("app", "keeps").items == []
         stack.close()
         GATES["y"].clear()
         GATES["x"].set()
         a = stack.enter_context(platform("a", tmp_path))
         a.remoting.connect("inproc:c")
+        eventually(lambda: c.memento("app", "keeps").items == [*range(101, 111), *range(1, 11)], "all of both")
+
+
+def y_comes(mesh: Mesh) -> Mesh:
+    """Another stream meets that of x."""
+    return mesh.add_slet("y", spec_of(steps), {"out": "x"}, {"tag": "y"})
+
+
+def every_other(mesh: Mesh) -> Mesh:
+    """What passes everything passes the even ones."""
+    return mesh.replace("passes", evens)
+
+
+def keeps_more(mesh: Mesh) -> Mesh:
+    """Another connector."""
+    return mesh.add_slet("more", spec_of(keeps), {"item": "passes"}, {}, host="c")
+
+
+@pytest.mark.parametrize("edit", [y_comes, every_other, keeps_more])
+def test_a_platform_is_killed_after_a_change_that_replaces_an_engine(tmp_path: Path, edit: Callable[[Mesh], Mesh]):
+    """It goes on from the cut: from an older checkpoint, others would come under the numbers of what has been sent."""
+    LIMIT.update(x=0, y=0)
+    with platform("c", tmp_path) as c, ExitStack() as stack:
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        app = Application("app")
+        app.durable(every=3600)
+        app.add("collect", collect, item=app.add("engine", Doubled, number=app.add("numbers", count_up, to=10)))
+        app.on("c").add("keeps", keeps, item=app.add("passes", passing, number=app.add("x", steps)))
+        mesh = a.apply(app.build())
+        a.checkpoint("app")
+        LIMIT["x"] = 10
         eventually(lambda: c.memento("app", "keeps").items == [*range(1, 11)], "all of x")
+        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        a.apply(edit(mesh.replace("engine", doubled_here)))
+        eventually(lambda: a.status("app")["checkpoints"]["failing"], "a checkpoint after the change")
+        if edit is keeps_more:
+            LIMIT["x"] = 20
+            eventually(lambda: len(c.memento("app", "more").items) == 10, "more of x")
+        stack.close()
+        LIMIT.update(x=0, y=10)
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        if edit is y_comes:
+            eventually(lambda: emitted(a, "y") == 10, "all of y")
+            a.checkpoint("app")
+        LIMIT["x"] = 30
+        eventually(lambda: emitted(a, "x") == 30, "all of x")
+        a.checkpoint("app")
+        rest = {y_comes: [*range(101, 111), *range(11, 31)], every_other: [*range(12, 31, 2)]}
+        eventually(lambda: c.memento("app", "keeps").items == [*range(1, 11), *rest.get(edit, range(11, 31))], "all")
+        if edit is keeps_more:
+            eventually(lambda: c.memento("app", "more").items == [*range(11, 31)], "all of the new connector")
+
+
+@pytest.mark.parametrize("successor", [doubled_here, Twice])
+def test_what_is_inside_an_engine_is_in_the_checkpoint_of_the_cut(tmp_path: Path, successor: Any):
+    """What it has not sent, since a slet after it is suspended, and what it has not processed, in this order."""
+    LIMIT.update(x=0, y=0)
+    WORKS.clear()
+    with platform("c", tmp_path) as c, ExitStack() as stack:
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        app = Application("app")
+        app.durable(every=3600)
+        engine = app.add("engine", Doubled, number=app.add("x", steps))
+        app.on("c").add("keeps", keeps, item=app.add("breaks", breaks, number=engine))
+        mesh = a.apply(app.build())
+        LIMIT["x"] = 300
+        eventually(lambda: a.deployment("app").components["breaks"].blocked, "it is suspended")
+        eventually(lambda: emitted(a, "x") == 300, "all of x")
+        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        a.apply(mesh.replace("engine", successor), timeout=1)
+        eventually(lambda: a.status("app")["checkpoints"]["failing"], "a checkpoint after the change")
+        stack.close()
+        WORKS.set()
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        LIMIT["x"] = 400
+        eventually(lambda: c.memento("app", "keeps").items == [*range(2, 802, 2)], "all of x")
+
+
+def test_what_a_slet_has_pulled_is_in_the_checkpoint_of_the_cut(tmp_path: Path):
+    """Also if its successor does not pull."""
+    LIMIT.update(x=100)
+    with platform("c", tmp_path) as c, ExitStack() as stack:
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        app = Application("app")
+        app.durable(every=3600)
+        app.on("c").add("keeps", keeps, item=app.add("pulls", slowly, number=app.add("x", steps)))
+        mesh = a.apply(app.build())
+        eventually(lambda: len(a.deployment("app").components["pulls"].pulled["number"].taken) > 10, "it has pulled")
+        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        a.apply(mesh.replace("pulls", passing))
+        eventually(lambda: a.status("app")["checkpoints"]["failing"], "a checkpoint after the change")
+        stack.close()
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        eventually(lambda: emitted(a, "x") == 100, "all of x")
+        a.checkpoint("app")
+        eventually(lambda: c.memento("app", "keeps").items == [*range(1, 101)], "all of x")

@@ -224,6 +224,12 @@ class DiskJournal(EngineJournal):
             **vars(self.committed),
         }
 
+    def in_flight(self) -> list[tuple[str, Any]]:
+        """Return the output that is not sent, with the names of its ports; its driver is parked, and it stays there."""
+        out = self._disks[_OUTPUT]
+        rows = (row for batch in out.events(self.capture()["passed"], out.end) for row in batch)
+        return [(port, payload) for port, payload, _ in rows if port in self._outputs]
+
     def open(self) -> None:
         """Open the logs; the output after the checkpoint is unsent."""
         # Imported lazily: only durable applications need the logs on disk.

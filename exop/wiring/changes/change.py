@@ -37,7 +37,7 @@ from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import error_text
 from exop.wiring.changes.channels import Undo, restoring, settle_channels, turned, undo_all
 from exop.wiring.changes.conditional_updates import caught_up, remembered, settle_updates
-from exop.wiring.changes.drain import Drain, check_ends, hand_over_input, move_contents, peek_unsent
+from exop.wiring.changes.drain import Drain, check_ends, hand_over_input, move_contents, peek_unsent, unprocessed
 from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import Successors, discard, retire
@@ -344,11 +344,7 @@ class Change:
         return with_ends(self.deployment, graph, self.coming, chain(*taken, self._landed, marks, *sent))
 
     def in_flight(self) -> list[tuple[str, Method, Any]]:
-        """Return the items that will wait at endpoints after the commit, as a checkpoint stores them; after the cut.
-
-        Raises:
-            PlanError: the output of an engine that is replaced is not known while it runs.
-        """
+        """Return the items that will wait at endpoints after the commit, as a checkpoint stores them; after the cut."""
         inlets, depth = self.deployment.inlets, self.wiring.current(self.deployment).depth
         found: dict[Any, list[tuple[str, Method, Any]]] = {}
 
@@ -359,10 +355,13 @@ class Change:
                 found.setdefault(inlets.runner(endpoint), []).append((endpoint, one.method, one.payload))
             return {inlets.runner(endpoint) for endpoint, _ in places}
 
+        made, stay = self.successors.made, {node: one for node, one in self.old.items() if node not in self.departing}
+        taking = made.keys() - self.followers.ready  # followers have had all input
+        left = [*chain(*(unprocessed(old, made[node]) for node, old in stay.items() if node in taking))]
+        add(chain(*(work for _, first, work in left if first)))
         add(one for _, one in inlets.waiting() if not self.leaves(one.entry.endpoint))
-        for node, old in self.old.items():
-            if node not in self.departing:
-                add(peek_unsent(old, self.successors.made.get(node)))
+        add(chain(*(peek_unsent(old, made.get(node)) for node, old in stay.items())))
+        add(chain(*(work for _, first, work in left if not first)))
         come = add(self._from_other_hosts())
         for runner in found if self.parks_all else come:  # as `Inlets.post_in_order` inserts them
             found[runner].sort(key=lambda work: depth(work[0]), reverse=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from exop.errors import PlanError, counted, told
 from exop.logs import logger
-from exop.model.items import CONTROL, EndOfStream
+from exop.model.items import EndOfStream
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.ports import node_at
 from exop.model.slets.relay import RELAY
@@ -24,11 +24,12 @@ from exop.model.values.columns import is_columns
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.table import LatchChannel
 from exop.runtime.component import Component
-from exop.runtime.dataflow.entry import NOWHERE, InFlight, count_items, method_for
+from exop.runtime.dataflow.entry import NOWHERE, InFlight, Method, count_items, method_for, placeholder
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import EngineDriver, SourceDriver
+from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput
@@ -305,10 +306,14 @@ def unsent_output(component: Component) -> list[InFlight]:
     component.tie.retire()
     outputs = {id(output): output for output in component.outputs.values() if isinstance(output, DrivenOutput)}
     return [
-        outputs[id(port)].pending(method_for(payload, whole=isinstance(payload, list) or is_columns(payload)), payload)
+        outputs[id(port)].pending(_method(payload), payload)
         for port, payload in component.tie.take_in_flight()
         if id(port) in outputs
     ]
+
+
+def _method(payload: Any) -> Method:
+    return method_for(payload, whole=isinstance(payload, list) or is_columns(payload))
 
 
 def sent_for(component: Component, successor: Component | None, work: InFlight) -> InFlight:
@@ -319,46 +324,56 @@ def sent_for(component: Component, successor: Component | None, work: InFlight) 
 
 
 def peek_unsent(component: Component, successor: Component | None) -> list[InFlight]:
-    """Return the output that an old slet has not sent, and leave it there; raise `PlanError` if it drives itself."""
-    if component.tie is not None:
-        cure = "in a durable application, replace or remove it by a change that moves nothing between hosts"
-        raise PlanError(f"{component.node.name} drives itself: {cure}")
+    """Return the output that an old slet has not sent, and leave it there."""
     outputs = component.buffered if component.aside is None else (*component.buffered, component.aside)
     found = [InFlight(one.entry, method, payload) for one in outputs for method, payload in one.pushed]
     if isinstance(component.driver, SourceDriver):
         found += component.driver.in_flight()
+    if isinstance(component.tie, DiskJournal):
+        found += [InFlight(component.to[port], _method(one), one) for port, one in component.tie.in_flight()]
     return [sent_for(component, successor, work) for work in found]
 
 
-def hand_over_input(component: Component, successor: Component, inlets: Inlets, wiring: Wiring) -> None:
-    """Give the input that a slet has not processed to its successor, behind its output and before further input.
+def unprocessed(component: Component, successor: Component) -> Iterator[tuple[str, bool, list[InFlight]]]:
+    """Yield the input that a slet has not processed, by port of its successor, and whether it goes first; it stays.
 
-    This is input that a port has pulled, if that of the successor does not pull, or that is inside an engine.
+    This is input that a port has pulled, if that of the successor does not pull, or that is inside an engine; and an
+    end that the slet has not passed on, if its successor does that when it comes.
     """
-    for port in successor.spec.inputs:
-        if port.name in component.pulled and not port.pulled:
-            entry, pulled = successor.port_placeholder(port), component.pulled[port.name]
-            successor.metrics.tallies[port.name].returned += sum(not isinstance(one, CONTROL) for one in pulled.taken)
-            inlets.post([InFlight(entry, method, payload) for method, payload in pulled.take_in_flight()])
     tie = component.tie if isinstance(component.driver, EngineDriver) else None
-    for port in component.spec.inputs:
-        found = [payload for _, payload in tie.events(port.name)] if tie is not None else []
-        if any(isinstance(payload, EndOfStream) for payload in found):  # it has not come there yet
-            successor.ended.discard(port.name)
-            successor.merge.take_back_end(port.name)
-        there = next((one for one in successor.spec.inputs if one.name == port.name), None)
-        if tie is not None and (channel := tie.native.get(port.name)) is not None:
-            since = tie.committed.positions[port.name]
-            if successor.tie is not None and port.name in successor.tie.native:
-                successor.tie.begin_reading(port.name, since)
+    again = component.driver is not None and successor.driver is None and not component.has_ended
+    for port in (one for one in successor.spec.inputs if one.name in component.spec.ports):
+        name, pulled = port.name, None if port.pulled else component.pulled.get(port.name)
+        found = [*pulled.taken] if pulled is not None else [one for _, one in tie.events(name)] if tie else []
+        over = name in component.ended if pulled is None else pulled.ended
+        if again and over and not any(isinstance(one, EndOfStream) for one in found[-1:]):
+            found.append(EndOfStream())
+        if any(isinstance(one, EndOfStream) for one in found[-1:]):  # it has not come there yet
+            successor.ended.discard(name)
+            successor.merge.take_back_end(name)
+        if tie is not None and (channel := tie.native.get(name)) is not None:
+            since = tie.committed.positions[name]
+            if successor.tie is not None and name in successor.tie.native:
+                successor.tie.begin_reading(name, since)
             else:
                 found = [*channel.rows(since), *found]
-        if found and there is not None:
-            entry = successor.port_placeholder(there)
-            work = [InFlight(entry, method_for(payload, whole=port.type.form != "item"), payload) for payload in found]
-            # Its predecessor has counted them.
-            successor.metrics.tallies[there.name].returned += sum(count_items(one.method, one.payload) for one in work)
-            inlets.post(work, first=True)
+        if found or pulled is not None:
+            entry, whole = successor.port_placeholder(port), component.spec.ports[name].type.form != "item"
+            work = [(method_for(one, whole=whole and pulled is None), one) for one in found]
+            yield name, pulled is None, [InFlight(entry, *one) for one in work]
+
+
+def hand_over_input(component: Component, successor: Component, inlets: Inlets, wiring: Wiring) -> None:
+    """Give the input that a slet has not processed to its successor, behind its output and before further input."""
+    for port, first, work in unprocessed(component, successor):
+        # Its predecessor has counted them; a port that pulls counts a batch as one.
+        counted = (count_items(one.method, one.payload) if first else one.method != "control" for one in work)
+        successor.metrics.tallies[port].returned += sum(counted)
+        inlets.post(work, first=first)
+        if not first:
+            component.pulled[port].taken.clear()
+            rest, entry = component.pulled[port].take_in_flight(), placeholder(f"{successor.node.name}.{port}")
+            inlets.post([InFlight(entry, method, payload) for method, payload in rest])
     if component.driver is not None and successor.driver is None and successor.pusher is not None:
         # One driver has both: the output that was posted, and the input.
         inlets.put_in_order(wiring.depth, successor.pusher)
