@@ -59,8 +59,7 @@ class Application:
         app.add("console", "stock:show", item=numbers)
         app.run()
 
-    A mistake (an unknown port, a value of the wrong type, two incompatible ports) raises an error at the line that
-    contains the mistake.
+    A mistake (an unknown port, a value of the wrong type, two incompatible ports) raises an error at its line.
 
     Args:
         name: The name of the application.

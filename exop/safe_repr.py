@@ -1,8 +1,7 @@
 """Objects and exceptions of user code as text: always bounded and printable, whatever their classes do.
 
 An exception may be any object: `__str__`, `__repr__` and `__getattribute__` may raise, attributes may be read-only,
-causes may form a cycle. All reports on user code use these functions. Control characters are escaped, since the text
-may be shown in a terminal.
+causes may form a cycle. All reports on user code use these functions. Control characters are escaped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Resolves APP on the command line (a package folder, a Python or topology file, a builder), and its parameters.
 
 A parameter of a builder is given as NAME=VALUE on the command line, by a TOML file (`--params`), or by the environment
-variable EXOP_PARAM_NAME. The first of these takes precedence, and of several files the last. The annotation of the
-parameter converts the value.
+variable EXOP_PARAM_NAME. The first of these counts, and of several files the last. Its annotation converts the value.
 """
 
 from __future__ import annotations

@@ -55,8 +55,7 @@ class Accumulator(NamedTuple):
 class Aggregation:
     """A keyed aggregate over windows, or over the whole stream if `window` is 0.
 
-    The window number `i` contains the times from `i * slide - window` up to, and without, `i * slide`. Whole times are
-    compared exactly, in any unit.
+    The window number `i` has the times from `i * slide - window` up to, and without, `i * slide`; whole ones are exact.
 
     Attributes:
         columns: The columns that arrive.

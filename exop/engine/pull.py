@@ -178,8 +178,7 @@ Positions = Mapping[str, InputPosition]
 class QueryProgress:
     """The progress of a query, up to a batch whose results were sent.
 
-    The engine may or may not have committed that batch. If it has not, it computes the batch again. Therefore both
-    ends of the batch are stored.
+    The engine may or may not have committed that batch. If not, it computes it again: both its ends are stored.
 
     Attributes:
         batch: The number of the batch; -1 for none.

@@ -44,8 +44,7 @@ class PullSlet(Slet):
         def rows(self, rows: Rows | Punctuation | EndOfStream) -> None:
             self.take("rows", rows)
 
-    Events and results are numbered by the tie, and the progress of the query is stored with each batch. The settings
-    determine when a batch begins.
+    Events and results are numbered by the tie, and the progress of the query is stored with each batch.
 
     Attributes:
         trigger: The least number of seconds between the beginnings of two batches.

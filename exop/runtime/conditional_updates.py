@@ -1,7 +1,6 @@
 """Conditional updates at run time: triggers test items for the pending updates, and a log records the applied ones.
 
-The driver that pushes the item changes the settings itself, between two items. No other driver runs the slet, so that
-no driver has to wait.
+The driver that pushes the item changes the settings itself, between two items. None has to wait.
 """
 
 from __future__ import annotations

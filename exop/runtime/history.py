@@ -43,8 +43,7 @@ _RECORDED: Final[ContextVar[list[str] | None]] = ContextVar("_RECORDED", default
 class History:
     """The operations on a platform's applications, stored in the state directory if there is one, else in memory.
 
-    Without a state directory, no entries are stored for applications that the platform does not have (*known*), because
-    a peer may send any name.
+    Without a state directory, no entries are stored for applications that the platform does not have (*known*).
     """
 
     def __init__(self, known: Container[str]) -> None:

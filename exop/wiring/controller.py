@@ -125,8 +125,7 @@ class WiringController:
 
         The ports in *continued* have had what their channels keep, on another host; for *coming* see `with_ends`.
 
-        No item moves before the returned function is called, with the parked drivers; until then, binding the former
-        connections undoes everything.
+        No item moves before the returned function is called, with the parked drivers; binding the former undoes it.
         """
         catch_up = CatchUp.needed(deployment, region, continued, coming) if deployment in self._bound else CatchUp()
         filled = {*catch_up.entries, *catch_up.merges, *(queue for _, queue, _ in catch_up.moved)}

@@ -169,8 +169,7 @@ class Mesh(Graph):
         """Change settings of a node, or its policy `on_error`, or settings of a channel of this name.
 
         With a condition *when* (`"report.time >= 3600"`), the settings take effect at the first item for which the
-        condition holds, after all updates that are already pending. Without *when*, they take effect immediately, and
-        pending updates are cancelled.
+        condition holds, after all pending updates. Without *when*, they take effect now, and cancel these.
 
         Raises:
             UnknownName: the mesh has no such node or channel, or the node no such setting. Settings of a channel are

@@ -40,8 +40,7 @@ class Shadow:
             "trial.csv"}`, or `{"node.path": …}` if several slets are replaced.
         copy: Whether to copy mutable items for the new slet. `False` declares that no slet alters items that it has
             received or emitted.
-        allow_no_output: Whether to accept the new slet if no output could be compared. A sink needs no output: its
-            errors and times are compared.
+        allow_no_output: Whether to accept the new slet if no output could be compared. A sink needs none.
 
     Raises:
         PlanError: neither `items` nor `seconds` is given, or a number is out of range.

@@ -144,8 +144,7 @@ class FieldChange:
 def changes(before: Type, after: Type) -> list[FieldChange]:
     """Compare two versions of a type, field by field.
 
-    A new field is compatible if it has a default or is nullable, a changed type if it accepts the old values. Removed
-    fields are incompatible.
+    A new field is compatible if it has a default or is nullable, a changed type if it takes the old values; none goes.
     """
     try:
         return list(_changes(before, after, "", set()))

@@ -148,8 +148,7 @@ class Mover:
     Values without such parts are returned as they are, by reference; others are copied, and the old value is unchanged.
 
     Args:
-        after: The package of the new version. A class of any other version of the bundle is old, unless the new version
-            has adopted it unchanged.
+        after: The package of the new version. A class of another version is old, unless the new one has adopted it.
     """
 
     after: str

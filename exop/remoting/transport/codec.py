@@ -134,8 +134,7 @@ def decode_error(payload: bytes, largest: int) -> ExopError:
 def page(items: Iterable[T], request: PageRequest, key: Callable[[T], str]) -> Page[T]:
     """Cut the page that *request* asks for.
 
-    Pages are determined by key and not by position, so items that are added or removed between two calls neither repeat
-        nor hide other items.
+    Pages are determined by key and not by position, so items that come or go between two calls hide no others.
     """
     found = heapq.nsmallest(request.limit + 1, (item for item in items if key(item) > request.after), key=key)
     return Page(found) if len(found) <= request.limit else Page(found[:-1], key(found[-2]))

@@ -64,8 +64,7 @@ class Endpoint:
         """Parse a URI; a `Path`, or text with a slash and without a scheme, is the path of a socket.
 
         Raises:
-            AddressUnusable: the text is none of these, a URI has no host or port, or the host of a `tcp` endpoint is
-                not a loopback address.
+            AddressUnusable: the text is none of these, a URI has no host or port, or that of `tcp` is no loopback.
         """
         text = str(uri)
         scheme, _, rest = text.partition(":")

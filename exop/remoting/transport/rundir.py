@@ -117,8 +117,7 @@ def announce(address: Path) -> Path:
 def find_entries() -> dict[Path, int]:
     """The addresses of this user's platforms that listen, with their processes; the entries of dead ones are removed.
 
-    The link of a killed platform leads to its successor, once there is one in its state directory: of several links to
-    one socket the newest counts.
+    The link of a killed platform leads to its successor, once there is one in its state directory: the newest counts.
     """
     directory = run_directory()
     found: dict[Path, int] = {}

@@ -167,8 +167,7 @@ class BodyReader:
 
     Args:
         declared: The classes that the items may be of; `None` if the bytes are from this process.
-        ports: The types of the ports, each of which has to take the items; of those that it calls by columns, the port
-            itself converts them.
+        ports: The types of the ports, each of which has to take the items; a port by columns converts them itself.
 
     Attributes:
         made: About how many bytes of memory the collections in the latest frame take.

@@ -144,8 +144,7 @@ class Inbox(Connector, QueueChannel):
         """Store the events of a frame that are new. The body is valid during the call only, except that of `COLUMNS`.
 
         Raises:
-            ValueError: the frame leaves out events, or is beyond the credit. The wire refuses the connector from then
-                on, and serves the others.
+            ValueError: the frame leaves out events, or is beyond the credit. The wire refuses the connector.
         """
         end, size = frame.first + frame.events, sum(len(part) for part in frame.body)
         with self._turn:

@@ -484,9 +484,7 @@ class Outbox(Connector):
             numbers = {"sent": self._next, "acknowledged": self._first, "credit": max(0, self._credit - self._next)}
         return {
             **super().metrics(),
-            "depth": self.depth,
-            "capacity": self.capacity,
-            **numbers,
+            **{"depth": self.depth, "capacity": self.capacity, **numbers},
             "spilled": 0 if self._disk is None else self._disk.events,
             "lag": self.depth,
             "lag_s": 0.0 if oldest is None else round(time.monotonic() - oldest, 3),

@@ -122,8 +122,7 @@ class ComponentMetrics:
         put_out: The items of the last checkpoint that a sink has committed; after a recovery, what was *expected*.
         batches, errors, skipped: The numbers of calls with a batch, of exceptions, and of items skipped because of one.
         busy: The seconds in calls with batches or columns, all of which are measured.
-        times, singles, latencies: The last measured seconds: of such a call, of one with an item, and since the source.
-            An idle slet has none.
+        times, singles, latencies: The last measured seconds: of such a call, one with an item, since the source.
     """
 
     times = cached_property(lambda _: deque[float](maxlen=512))

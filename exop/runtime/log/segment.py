@@ -269,9 +269,7 @@ class Segment:
         self.end, self.marks = end, marks
 
     def take_back(self, size: int | None = None, end: Position | None = None) -> None:
-        """Truncate the file to *size*; without *size*, to the end of the last whole frame. If truncation fails, the
-        next `put` tries it again.
-        """
+        """Truncate the file to *size*, by default to the end of the last whole frame; the next `put` tries again."""
         self.size = self.size if size is None else size
         self.end, self.marks = end or self.position
         while self._index and self._index[-1][1] >= self.size:

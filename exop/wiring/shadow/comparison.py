@@ -247,8 +247,7 @@ class Comparison:
 def same(old: Any, new: Any) -> bool:
     """Return whether two values are equal; NaN equals NaN.
 
-    Classes of the same name count as one, since two versions of a bundle have classes of their own; their instances are
-    compared by their fields.
+    Classes of the same name count as one, since two versions of a bundle have their own; fields are compared.
     """
     if old is new or (isinstance(old, float) and isinstance(new, float) and old != old and new != new):
         return True

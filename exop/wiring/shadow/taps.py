@@ -50,8 +50,7 @@ class Fault(NamedTuple):
 class LeaderTap(Tap):
     """Passes each call of the leader to *put*, as soon as its outcome is known, and before that its outputs to *left*.
 
-    A call for which the leader is suspended, or that is going to be retried, is not passed. *copied* copies a value
-    that slets may alter.
+    A call for which the leader is suspended, or that is going to be retried, is not passed. *copied* copies a value.
     """
 
     def __init__(
