@@ -482,13 +482,10 @@ class Outbox(Connector):
         with self._turn:
             oldest = next((event.at for events in (self._kept, self._unnumbered) for event in list(events)[:1]), None)
             numbers = {"sent": self._next, "acknowledged": self._first, "credit": max(0, self._credit - self._next)}
-        return {
-            **super().metrics(),
-            **{"depth": self.depth, "capacity": self.capacity, **numbers},
-            "spilled": 0 if self._disk is None else self._disk.events,
-            "lag": self.depth,
-            "lag_s": 0.0 if oldest is None else round(time.monotonic() - oldest, 3),
-        }
+        found = {**super().metrics(), "depth": self.depth, "capacity": self.capacity, **numbers}
+        spilled = 0 if self._disk is None else self._disk.events
+        lag = 0.0 if oldest is None else round(time.monotonic() - oldest, 3)
+        return {**found, "spilled": spilled, "lag": self.depth, "lag_s": lag}
 
 
 def _events(method: Method, payload: Any) -> list[Event]:
