@@ -72,6 +72,7 @@ def test_each_message_is_lost_once():
         network.watch = lose
         a.apply(counting("b", also=["c"]), timeout=PATIENCE)
         goes_on(b)
+        eventually(lambda: a._hosts.exchange.machines["app"].home.due is None, "the last answer, which was lost, too")
         a.apply(a.mesh("app").replace("check", check_too).replace("check-c", check_too), timeout=PATIENCE)
         at_rest(a, b, c)
         for one, node in ((b, "check"), (c, "check-c")):

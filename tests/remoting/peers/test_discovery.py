@@ -34,7 +34,7 @@ def multicast() -> None:
 
 def found(name: str) -> list[Announcement]:
     """What is announced under a name on loopback."""
-    return [one for one in announcements(1.0, [LOOPBACK]) if one.name == name]
+    return [one for one in announcements(2.5, [LOOPBACK]) if one.name == name]
 
 
 @pytest.mark.usefixtures("multicast")
