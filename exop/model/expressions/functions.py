@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple, get_args
 
@@ -122,13 +122,29 @@ def _accepted(kind: Type) -> frozenset[Kind]:
 
 #: The functions by name.
 FUNCTIONS: Final[dict[str, Function]] = {}
-#: Those of plugins, of all platforms in this process.
-OFFERED: dict[str, Function] = {}
+#: Those of plugins: of all platforms in this process, since a mesh can be edited without one.
+_OFFERED: dict[str, Function] = {}
 
 
 def find_functions(extra: Mapping[str, Function]) -> Mapping[str, Function]:
     """Return all known functions by name."""
-    return {**OFFERED, **FUNCTIONS, **extra}
+    return {**_OFFERED, **FUNCTIONS, **extra}
+
+
+def offer(plugin: str, thing: Any) -> dict[str, Function]:
+    """Add a function of a plugin, and return it by its name in expressions."""
+    made = thing if isinstance(thing, Function) else Function.of(thing)
+    name = f"{plugin.partition('@')[0].replace('-', '_')}.{made.name}"
+    found = {name: replace(made, name=name)}
+    _OFFERED.update(found)
+    return found
+
+
+def withdraw(functions: Mapping[str, Function]) -> None:
+    """Remove functions of plugins, other than those that a later plugin has replaced."""
+    for name, function in functions.items():
+        if _OFFERED.get(name) is function:
+            del _OFFERED[name]
 
 
 def _define(

@@ -144,7 +144,9 @@ class _Writer:
             case tree.Field(of=of, name=name):
                 return self._assign(_field(of.type, self.value(of), name, isinstance(of, tree.Subject)))
             case tree.IsNull(of=of, negated=negated):
-                return self._assign(f"{self.value(of)} is {'not ' * negated}None")
+                if (name := self.value(of)) in self.constants:  # Python would warn of a literal
+                    return self._constant((self.constants[name] is None) != negated)
+                return self._assign(f"{name} is {'not ' * negated}None")
             case tree.Not(of=of):
                 found = self._logical(of)
                 return self._assign(f"None if {found} is None else not {found}")
@@ -339,7 +341,7 @@ class _Writer:
         if any(kind != want and (want != "number" or kind not in _NUMBERS) for kind, want in zip(kinds, wanted, strict=True)):
             raise _NotFast
         kind = part.kind if part.kind != "any" else kinds[0] if len({*kinds}) == 1 else "number"
-        text = f"({function.inline.format(*given)})"
+        text = f"({function.inline.format(*[f'({one})' for one in given])})"
         return self._within(text, kind) if wanted[0] == "number" and kind in _NUMBERS else text, kind
 
     def _leaf(self, name: str, known: Kind, expected: _Fast, guards: dict[str, _Fast]) -> tuple[str, _Fast]:

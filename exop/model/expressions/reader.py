@@ -21,7 +21,7 @@ from exop.model.types.description import ANY, Type
 #: The maximum number of characters: text from outside must not exhaust the parser.
 LONGEST: Final = 2000
 #: The maximum depth of nesting, with which no form comes near the recursion limit; long sums and `if` are flat.
-DEEPEST: Final = 100
+DEEPEST: Final = 60
 
 _SIGNS: Final[dict[type[ast.AST], str]] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -54,6 +54,12 @@ _HINTS: Final = (
     (r"\?", "write `x if condition else y`"),
 )
 _WORDS: Final = {"null": "None", "nil": "None", "none": "None", "true": "True", "false": "False"}
+#: What functions are called elsewhere.
+_FUNCTIONS: Final = {
+    "startswith": "starts", "endswith": "ends", "length": "len", "trim": "strip", "ifnull": "coalesce", "nvl": "coalesce",
+    "total_seconds": "seconds", "strftime": "format_time", "strptime": "parse_time", "to_timestamp": "parse_time",
+    "cast": "int", "least": "min", "greatest": "max", "join": "concat", "timedelta": "duration",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -321,8 +327,10 @@ class Reader:
         at = self._at(node)
         name = ast.unparse(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) else ""
         if (function := self._functions.get(name)) is None:
-            known = [one for one in self._functions]
-            self.fail(at, f"there is no function {name[:80]!r}; {suggest(name, known, 'function')}")
+            last = node.func.attr if isinstance(node.func, ast.Attribute) else name
+            near = _FUNCTIONS.get(last.lower(), last if last in self._functions else "")
+            cure = f"write {near}(…)" if near else suggest(name, self._functions, "function")
+            self.fail(at, f"there is no function {name[:80]!r}; {cure}")
         if node.keywords:
             self.fail(at, f"arguments are given in their order, not by name: {function.signature}")
         if len(node.args) < function.required or (len(node.args) > len(function.parameters) and not function.repeats):

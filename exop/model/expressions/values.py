@@ -17,6 +17,9 @@ from exop.model.expressions.tree import NUMERIC, SCALARS, Kind, kind_of_value, r
 #: The greatest integer; as in columns, smaller ones down to -HIGHEST - 1 are possible, and all others fail.
 HIGHEST: Final = 2**63 - 1
 
+#: The integers that have a float each.
+EXACT: Final = 2**53
+
 _NATIVE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -52,10 +55,10 @@ def bounded(value: Any) -> Any:
 
 
 def real(value: Any) -> Any:
-    """Return an integer as the float that a column of floats has for it; fail if there is none."""
+    """Return an integer as a float, with which it has to share a column; fail beyond 2**53, where floats have gaps."""
     if isinstance(value, int):
-        if int(float(value)) != value:
-            raise OverflowError(f"{value} cannot be a float, with which it would have to share a column")
+        if not -EXACT <= value <= EXACT:
+            raise OverflowError(f"{value} is an integer beyond 2**53, and would have to become a float")
         return float(value)
     return value
 

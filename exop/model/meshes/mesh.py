@@ -10,7 +10,8 @@ from typing import Any, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
 from exop.model.meshes import topology
-from exop.model.meshes.conditional_updates import conditional_update, inherited, item_names, read_condition
+from exop.model.expressions.expression import read_condition
+from exop.model.meshes.conditional_updates import conditional_update, inherited, item_names
 from exop.model.meshes.entries import Entries
 from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Graph, Node, check_channels, check_ports
 from exop.model.slets.memento import Memento
@@ -176,7 +177,7 @@ class Mesh(Graph):
             UnknownName: the mesh has no such node or channel, or the node no such setting. Settings of a channel are
                 checked when the change is planned.
             SettingError: the value of a setting is invalid.
-            ConditionError: *when* is not a valid condition on the items of the node.
+            ExpressionError: *when* is not a valid condition on the items of the node.
             MeshError: a connected port does not exist with these settings.
         """
         if name not in self.nodes and name in self.channels:
@@ -200,7 +201,7 @@ class Mesh(Graph):
 
         Raises:
             UnknownName: no such channel.
-            ConditionError: *when* is not a valid condition on the items of the channel.
+            ExpressionError: *when* is not a valid condition on the items of the channel.
         """
         channel = self.channel(name)
         if when is None:

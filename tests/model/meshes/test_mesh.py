@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exop import Application, Mesh, OutputPorts, Slet, input_port, slet
-from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName, WiringError
+from exop.errors import ExpressionError, MeshError, SettingError, SletError, UnknownName, WiringError
 from exop.model.meshes.checks import check
 from exop.model.meshes.conditional_updates import applied
 from exop.model.meshes.diff import difference
@@ -372,7 +372,7 @@ def test_types_follow_the_inputs():
     with pytest.raises(WiringError, match=r"split\.big cannot feed sink\.item"):
         check(text, {kind.kind: kind for kind in BUILT_IN}, difference(mesh, text))
     assert mesh.remove("numbers").node("split").slet.ports["big"].type == PortType()
-    with pytest.raises(ConditionError, match=r"^split\.conditions\.big: \w+ has no field 'speed'"):
+    with pytest.raises(ExpressionError, match=r"^split\.conditions\.big: \w+ has no field 'speed'"):
         cars().configure("split", conditions={"big": "item.speed > 1"})
 
 
