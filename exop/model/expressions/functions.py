@@ -7,17 +7,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
-from exop.model.expressions.tree import TYPES, Kind, common, kind_of, list_of
+from exop.model.expressions.tree import TYPES, common, kind_of, list_of
 from exop.model.expressions.values import calculate, checked, less, real
 from exop.model.types.description import ANY, Type, type_of
 
 #: The maximum number of characters of a text that `replace` makes longer.
 LARGEST_TEXT: Final = 1_000_000
-_KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
 #: The names of several kinds, in signatures.
-_SEVERAL: Final[dict[str, tuple[Kind, ...]]] = {
+_SEVERAL: Final[dict[str, tuple[str, ...]]] = {
     "number": ("int", "float", "Decimal"),
     "value": ("any",),
     "ordered": ("bool", "int", "float", "Decimal", "str", "datetime", "date", "timedelta"),
@@ -28,7 +27,7 @@ class Parameter(NamedTuple):
     """A parameter of a function: its name, the kinds of values it takes, and how it is written in messages."""
 
     name: str
-    kinds: frozenset[Kind]
+    kinds: frozenset[str]
     written: str
 
 
@@ -114,7 +113,7 @@ class Function:
         return self.result or common(arguments)
 
 
-def _accepted(kind: Type) -> frozenset[Kind]:
+def _accepted(kind: Type) -> frozenset[str]:
     """The kinds of values for a parameter of a type."""
     found = frozenset(kind_of(one) for one in kind.members if one.kind != "none")
     return found | {"bool", "int"} if "float" in found else found
@@ -147,24 +146,6 @@ def withdraw(functions: Mapping[str, Function]) -> None:
             del _OFFERED[name]
 
 
-def _define(
-    signature: str, call: Callable[..., Any], doc: str, *example: str, inline: str = "", lazy: bool = False
-) -> None:
-    """Add a function, given its signature in the form of messages."""
-    name, _, rest = signature.partition("(")
-    listed, _, result = rest.partition(") -> ")
-    parameters, required = [], 0
-    for one in listed.split(", "):
-        label, _, kinds = one.removesuffix(" = …").lstrip("*").partition(": ")
-        accepted = frozenset(k for text in kinds.split(" | ") for k in _SEVERAL.get(text, (text,)) if k in _KINDS)  # type: ignore[misc]
-        parameters.append(Parameter(label, accepted, kinds))
-        required += "…" not in one and "*" not in one
-    results = {"the same": None, "list[str]": list_of(TYPES["str"])}
-    kind = results[result] if result in results else TYPES[result]
-    made = Function(name, call, tuple(parameters), kind, required, "*" in listed, lazy, inline, None, doc)
-    FUNCTIONS[name] = Function(**{**vars(made), "example": (example[0], example[1])})
-
-
 def _extreme(first: Callable[[Any, Any], Any], values: tuple[Any, ...]) -> Any:
     found = values[0]
     for one in values[1:]:
@@ -189,7 +170,7 @@ def _day(x: Any) -> date:
 
 
 def _moment(text: str, form: str = "") -> datetime:
-    return datetime.strptime(text, form) if form else datetime.fromisoformat(text)  # noqa: DTZ007 (as it is written)
+    return datetime.strptime(text, form) if form else datetime.fromisoformat(text)
 
 
 def _formatted(x: Any, form: str) -> str:
@@ -208,126 +189,103 @@ def _whole(x: Any) -> int:
     return int(x)
 
 
-def _text(x: Any) -> str:
-    return x.isoformat() if isinstance(x, (date, datetime)) else str(x)
+def _part_of(name: str) -> tuple[Callable[[Any], Any], str]:
+    return lambda x: getattr(x, name), f"{{}}.{name}"
 
 
-def _same_size(x: Any, size: Any) -> Any:
-    return calculate("*", calculate("//", x, size), size)
+#: What a function calls, and the expression of Python that does the same for the first kinds in its signature.
+_CALLS: Final[dict[str, tuple[Callable[..., Any], str]]] = {
+    "abs": (abs, "abs({})"),
+    "round": (_rounded, "round({})"),
+    "floor": (math.floor, "{}.__floor__()"),
+    "ceil": (math.ceil, "{}.__ceil__()"),
+    "min": (lambda *x: _extreme(less, x), "{0} if {0} <= {1} or {1} != {1} else {1}"),
+    "max": (lambda *x: _extreme(lambda a, b: less(b, a), x), "{1} if {0} <= {1} or {1} != {1} else {0}"),
+    "bucket": (lambda x, size: calculate("*", calculate("//", x, size), size), "{0} // {1} * {1}"),
+    "int": (_whole, "int({})"),
+    "float": (float, "float({})"),
+    "str": (lambda x: x.isoformat() if isinstance(x, (date, datetime)) else str(x), ""),
+    "lower": (str.lower, "{}.lower()"),
+    "upper": (str.upper, "{}.upper()"),
+    "strip": (str.strip, "{}.strip()"),
+    "len": (len, "len({})"),
+    "contains": (str.__contains__, "{1} in {0}"),
+    "starts": (str.startswith, "{}.startswith({})"),
+    "ends": (str.endswith, "{}.endswith({})"),
+    "find": (str.find, "{}.find({})"),
+    "replace": (_replaced, ""),
+    "split": (str.split, ""),
+    "concat": (lambda *texts: "".join(texts), ""),
+    "coalesce": (lambda *values: next((one for one in values if one is not None), None), ""),
+    "date": (_day, ""),
+    "parse_time": (_moment, ""),
+    "format_time": (_formatted, ""),
+    **{name: _part_of(name) for name in ("year", "month", "day", "hour", "minute", "second")},
+    "weekday": (lambda x: x.weekday(), "{}.weekday()"),
+    "timestamp": (_since_1970, ""),
+    "seconds": (timedelta.total_seconds, ""),
+    "duration": (lambda seconds: timedelta(seconds=float(seconds)), ""),
+}
+#: The signatures, what the functions do, and an example with its value.
+_TABLE: Final = """
+abs(x: float | int | Decimal) -> the same; The absolute value.; abs(-2); 2
+round(x: number, digits: int = …) -> the same; With so many digits; without, the nearest integer.; round(2.5); 2
+floor(x: number) -> int; The greatest integer that is not greater.; floor(-1.5); -2
+ceil(x: number) -> int; The least integer that is not less.; ceil(-1.5); -1
+min(x: ordered, *more: ordered) -> the same; The least one.; min(3, 1.5); 1.5
+max(x: ordered, *more: ordered) -> the same; The greatest one.; max(3, 1.5); 3.0
+bucket(x: number, size: number) -> the same; The beginning of its interval of this size.; bucket(125, 60); 120
+int(x: number | str) -> int; An integer: a fraction is cut off, a text is read.; int('42'); 42
+float(x: number | str) -> float; A float.; float('1.5'); 1.5
+str(x: value) -> str; The value as text.; str(1.5); '1.5'
+lower(text: str) -> str; In small letters.; lower('ABC'); 'abc'
+upper(text: str) -> str; In capital letters.; upper('ß'); 'SS'
+strip(text: str) -> str; Without white space at both ends.; strip(' a '); 'a'
+len(x: str | bytes | list) -> int; The number of characters, bytes or elements.; len('für'); 3
+contains(text: str, part: str) -> bool; Whether it has the part.; contains('abc', 'b'); True
+starts(text: str, part: str) -> bool; Whether it begins with the part.; starts('abc', 'ab'); True
+ends(text: str, part: str) -> bool; Whether it ends with the part.; ends('abc', 'ab'); False
+find(text: str, part: str) -> int; The position of the part, from 0, or -1.; find('abc', 'c'); 2
+replace(text: str, old: str, new: str) -> str; With each *old* replaced by *new*.; replace('a-b', '-', '+'); 'a+b'
+split(text: str, at: str) -> list[str]; The parts between the separators.; split('a,b', ','); ['a', 'b']
+concat(text: str, *more: str) -> str; The texts, one behind the other.; concat('a', 'b'); 'ab'
+coalesce(x: value, *more: value) -> the same; The first one that is not NULL.; coalesce(None, 1); 1
+date(x: str | datetime | date) -> date; The day of a time or of a text.; date('2024-02-29'); datetime.date(2024, 2, 29)
+parse_time(text: str, format: str = …) -> datetime; The time that a text has in ISO 8601, or in a format of \
+`strptime`.; parse_time('2024-02-29T12:30'); datetime.datetime(2024, 2, 29, 12, 30)
+format_time(x: datetime | date, format: str) -> str; The time in a format of `strftime`.; \
+format_time(date('2024-02-29'), '%d.%m.'); '29.02.'
+year(x: datetime | date) -> int; The year.; year(date('2024-02-29')); 2024
+month(x: datetime | date) -> int; The month, from 1.; month(date('2024-02-29')); 2
+day(x: datetime | date) -> int; The day of the month, from 1.; day(date('2024-02-29')); 29
+hour(x: datetime) -> int; The hour on the clock of its zone.; hour(parse_time('2024-02-29T12:30')); 12
+minute(x: datetime) -> int; The minute.; minute(parse_time('2024-02-29T12:30')); 30
+second(x: datetime) -> int; The second.; second(parse_time('2024-02-29T12:30')); 0
+weekday(x: datetime | date) -> int; The day of the week: 0 is Monday.; weekday(date('2024-02-29')); 3
+timestamp(x: datetime) -> float; The seconds since 1970; without a zone, the time counts as UTC.; \
+timestamp(parse_time('1970-01-02T00:00')); 86400.0
+seconds(x: timedelta) -> float; The length in seconds.; seconds(date('2024-03-01') - date('2024-02-29')); 86400.0
+duration(seconds: number) -> timedelta; The time span of so many seconds.; duration(90); datetime.timedelta(seconds=90)
+"""
 
 
-def _coalesced(*values: Any) -> Any:
-    return next((one for one in values if one is not None), None)
-
-
-def _greater(a: Any, b: Any) -> Any:
-    return less(b, a)
-
-
-def _numbers() -> None:
-    _define("abs(x: float | int | Decimal) -> the same", abs, "The absolute value.", "abs(-2)", "2", inline="abs({})")
-    _define(
-        "round(x: number, digits: int = …) -> the same", _rounded,
-        "The nearest number with so many digits after the point; the nearest integer without them. A half goes to the even one.",
-        "round(2.5)", "2", inline="round({})",
-    )  # fmt: skip
-    _define("floor(x: number) -> int", math.floor, "The greatest integer that is not greater.", "floor(-1.5)", "-2", inline="{}.__floor__()")
-    _define("ceil(x: number) -> int", math.ceil, "The least integer that is not less.", "ceil(-1.5)", "-1", inline="{}.__ceil__()")
-    _define("min(x: ordered, *more: ordered) -> the same", lambda *x: _extreme(less, x), "The least one.", "min(3, 1.5)", "1.5", inline="{0} if {0} <= {1} or {1} != {1} else {1}")
-    _define(
-        "max(x: ordered, *more: ordered) -> the same", lambda *x: _extreme(_greater, x), "The greatest one.", "max(3, 1.5)", "3.0", inline="{1} if {0} <= {1} or {1} != {1} else {0}"
-    )
-    _define(
-        "bucket(x: number, size: number) -> the same", _same_size,
-        "The beginning of the interval of this size that has the number.", "bucket(125, 60)", "120", inline="{0} // {1} * {1}",
-    )  # fmt: skip
-    _define("int(x: number | str) -> int", _whole, "An integer: a fraction is cut off, a text is read.", "int('42')", "42", inline="int({})")
-    _define("float(x: number | str) -> float", float, "A float.", "float('1.5')", "1.5", inline="float({})")
-
-
-def _texts() -> None:
-    _define("str(x: value) -> str", _text, "The value as text.", "str(1.5)", "'1.5'")
-    _define("lower(text: str) -> str", str.lower, "In small letters.", "lower('ABC')", "'abc'", inline="{}.lower()")
-    _define("upper(text: str) -> str", str.upper, "In capital letters.", "upper('ß')", "'SS'", inline="{}.upper()")
-    _define(
-        "strip(text: str) -> str", str.strip, "Without white space at both ends.", "strip(' a ')", "'a'", inline="{}.strip()"
-    )
-    _define("len(x: str | bytes | list) -> int", len, "The number of characters or elements.", "len('für')", "3", inline="len({})")
-    _define(
-        "contains(text: str, part: str) -> bool", str.__contains__, "Whether it has the part.",
-        "contains('abc', 'b')", "True", inline="{1} in {0}",
-    )  # fmt: skip
-    _define(
-        "starts(text: str, part: str) -> bool", str.startswith, "Whether it begins with the part.",
-        "starts('abc', 'ab')", "True", inline="{}.startswith({})",
-    )  # fmt: skip
-    _define(
-        "ends(text: str, part: str) -> bool", str.endswith, "Whether it ends with the part.",
-        "ends('abc', 'ab')", "False", inline="{}.endswith({})",
-    )  # fmt: skip
-    _define(
-        "find(text: str, part: str) -> int", str.find, "The position of the part, from 0; -1 without it.",
-        "find('abc', 'c')", "2", inline="{}.find({})",
-    )  # fmt: skip
-    _define(
-        "replace(text: str, old: str, new: str) -> str", _replaced, "With each *old* replaced by *new*.",
-        "replace('a-b', '-', '+')", "'a+b'",
-    )  # fmt: skip
-    _define(
-        "split(text: str, at: str) -> list[str]", str.split, "The parts between the separators.",
-        "split('a,b', ',')", "['a', 'b']",
-    )  # fmt: skip
-    _define(
-        "concat(text: str, *more: str) -> str", lambda *texts: "".join(texts), "The texts, one behind the other.",
-        "concat('a', 'b')", "'ab'",
-    )  # fmt: skip
-
-
-def _times() -> None:
-    _define(
-        "date(x: str | datetime | date) -> date", _day, "The day of a time, or of a text such as `2024-02-29`.",
-        "date('2024-02-29')", "datetime.date(2024, 2, 29)",
-    )  # fmt: skip
-    _define(
-        "parse_time(text: str, format: str = …) -> datetime", _moment,
-        "The time that a text has in ISO 8601, or in a format of `strptime`.",
-        "parse_time('2024-02-29T12:30')", "datetime.datetime(2024, 2, 29, 12, 30)",
-    )  # fmt: skip
-    _define(
-        "format_time(x: datetime | date, format: str) -> str", _formatted, "The time in a format of `strftime`.",
-        "format_time(date('2024-02-29'), '%d.%m.')", "'29.02.'",
-    )  # fmt: skip
-    for name, of, doc, value in (
-        ("year", "datetime | date", "The year.", "2024"),
-        ("month", "datetime | date", "The month, from 1.", "2"),
-        ("day", "datetime | date", "The day of the month, from 1.", "29"),
-        ("hour", "datetime", "The hour that the clock of its zone shows.", "12"),
-        ("minute", "datetime", "The minute.", "30"),
-        ("second", "datetime", "The second.", "0"),
-    ):
-        _define(f"{name}(x: {of}) -> int", lambda x, name=name: getattr(x, name), doc, f"{name}(parse_time('2024-02-29T12:30'))", value, inline=f"{{}}.{name}")  # fmt: skip
-    _define(
-        "weekday(x: datetime | date) -> int", lambda x: x.weekday(), "The day of the week: 0 is Monday.",
-        "weekday(date('2024-02-29'))", "3", inline="{}.weekday()",
-    )  # fmt: skip
-    _define(
-        "timestamp(x: datetime) -> float", _since_1970, "The seconds since 1970; a time without a zone counts as UTC.",
-        "timestamp(parse_time('1970-01-02T00:00'))", "86400.0",
-    )  # fmt: skip
-    _define(
-        "seconds(x: timedelta) -> float", timedelta.total_seconds, "The length of a time span in seconds.",
-        "seconds(date('2024-03-01') - date('2024-02-29'))", "86400.0",
-    )  # fmt: skip
-    _define(
-        "duration(seconds: number) -> timedelta", lambda s: timedelta(seconds=float(s)), "The time span of so many seconds.",
-        "date('2024-02-29') + duration(86400)", "datetime.date(2024, 3, 1)",
+def _defined(line: str) -> Function:
+    """A function, given its line in the table."""
+    signature, *doc, example, value = line.split("; ")
+    name, _, rest = signature.partition("(")
+    listed, _, result = rest.partition(") -> ")
+    parameters, required = [], 0
+    for one in listed.split(", "):
+        label, _, written = one.removesuffix(" = …").lstrip("*").partition(": ")
+        kinds = {kind for text in written.split(" | ") for kind in _SEVERAL.get(text, (text,))}
+        parameters.append(Parameter(label, frozenset(kind for kind in (*TYPES, "list") if kind in kinds), written))
+        required += "…" not in one and "*" not in one
+    kind = None if result == "the same" else list_of(TYPES["str"]) if result == "list[str]" else TYPES[result]
+    call, inline = _CALLS[name]
+    return Function(
+        name, call, tuple(parameters), kind, required, "*" in listed, name == "coalesce", inline, None, "; ".join(doc),
+        (example, value),
     )  # fmt: skip
 
 
-_numbers()
-_texts()
-_define(
-    "coalesce(x: value, *more: value) -> the same", _coalesced, "The first one that is not NULL; the others are not computed.",
-    "coalesce(None, 1)", "1", lazy=True,
-)  # fmt: skip
-_times()
+FUNCTIONS.update((made.name, made) for made in map(_defined, _TABLE.strip().splitlines()))

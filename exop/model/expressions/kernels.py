@@ -10,7 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exop.model.expressions import tree
-from exop.model.expressions.columns import ARROW, Form, Rows, by_rows, calculated, cast, chained, compared, joined, shared, unified
+from exop.model.expressions.forms import (
+    ARROW,
+    Form,
+    Rows,
+    by_rows,
+    calculated,
+    cast,
+    chained,
+    compared,
+    joined,
+    shared,
+    unified,
+)
 from exop.model.expressions.functions import FUNCTIONS
 from exop.model.expressions.tree import Kind
 

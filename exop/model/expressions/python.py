@@ -93,7 +93,9 @@ def folded(part: Tree, settings: Mapping[str, Any]) -> Tree:
     """Return the tree with the values of *settings*, and computed what is constant, unless that fails."""
     if isinstance(part, tree.Setting):
         value = values.plain(settings[part.name])
-        return tree.Literal(part.at, TYPES[kind] if (kind := kind_of_value(value)) in TYPES else ANY, value is None, value)
+        return tree.Literal(
+            part.at, TYPES[kind] if (kind := kind_of_value(value)) in TYPES else ANY, value is None, value
+        )
     if isinstance(part, (tree.Literal, tree.Subject)):
         return part
     fields = {one.name: _folded(getattr(part, one.name), settings) for one in dataclasses.fields(part)}
@@ -326,19 +328,31 @@ class _Writer:
                     raise _NotFast
                 text, _ = self._fast(of, "str" if kinds == {"str"} else "number", guards)
                 return f"({text} {'not ' * negated}in {self._constant(frozenset(known))})", "bool"
-            case tree.Arithmetic() | tree.Comparison() | tree.Membership() | tree.Element() | tree.Slice() | tree.Call():
+            case (
+                tree.Arithmetic() | tree.Comparison() | tree.Membership() | tree.Element() | tree.Slice() | tree.Call()
+            ):
                 raise _NotFast
         return self._leaf(self.value(part), part.kind, expected, guards)
 
-    def _inline_call(self, part: tree.Call, kinds: list[_Fast], wanted: list[_Fast], given: list[str]) -> tuple[str, _Fast]:
+    def _inline_call(
+        self, part: tree.Call, kinds: list[_Fast], wanted: list[_Fast], given: list[str]
+    ) -> tuple[str, _Fast]:
         function = part.function
         if not function.repeats and len(given) > function.required:
             raise _NotFast
         if wanted[0] == "ordered":  # `min` and `max` of two: NaN is the greatest
-            if len(given) != 2 or kinds[0] != kinds[1] or kinds[0] == "number" or not all(one.isidentifier() or one in self.constants for one in given):
+            if (
+                len(given) != 2
+                or kinds[0] != kinds[1]
+                or kinds[0] == "number"
+                or not all(one.isidentifier() or one in self.constants for one in given)
+            ):
                 raise _NotFast
             return f"({function.inline.format(*given)})", kinds[0]
-        if any(kind != want and (want != "number" or kind not in _NUMBERS) for kind, want in zip(kinds, wanted, strict=True)):
+        if any(
+            kind != want and (want != "number" or kind not in _NUMBERS)
+            for kind, want in zip(kinds, wanted, strict=True)
+        ):
             raise _NotFast
         kind = part.kind if part.kind != "any" else kinds[0] if len({*kinds}) == 1 else "number"
         text = f"({function.inline.format(*[f'({one})' for one in given])})"
@@ -346,11 +360,11 @@ class _Writer:
 
     def _leaf(self, name: str, known: Kind, expected: _Fast, guards: dict[str, _Fast]) -> tuple[str, _Fast]:
         if name in self.constants:
-            kind = kind_of_value(value := self.constants[name])
-            if kind not in _GUARDS or (kind == "datetime" and value.tzinfo is not None):
+            found = kind_of_value(value := self.constants[name])
+            if found not in _GUARDS or (found == "datetime" and value.tzinfo is not None):
                 raise _NotFast
-            return name, kind
-        kind = expected if known == "any" else known
+            return name, found
+        kind: _Fast = expected if known == "any" else known
         if kind not in _GUARDS or guards.setdefault(name, kind) != kind:
             raise _NotFast
         return name, kind
@@ -415,5 +429,3 @@ def _field(known: Type, text: str, name: str, whole: bool) -> str:
         found = f"{text}[{quoted}]" if known.is_row else f"{text}.{name}"
         return found if whole else f"None if {text} is None else {found}"
     return f"{text}[{quoted}] if {text}.__class__ is dict else _field({text}, {quoted})"
-
-

@@ -37,8 +37,8 @@ _CURES: Final[dict[type[ast.AST], str]] = {
     ast.Starred: "arguments are given one by one",
 }
 _OTHERWISE: Final = (
-    "an expression has comparisons, arithmetic, and/or/not, in, is None, `x if c else y`, literals, fields, elements and "
-    "functions"
+    "an expression has comparisons, arithmetic, and/or/not, in, is None, `x if c else y`, literals, fields, elements "
+    "and functions"
 )
 #: Spellings of other languages, for which Python reports no more than invalid syntax.
 _HINTS: Final = (
@@ -56,9 +56,9 @@ _HINTS: Final = (
 _WORDS: Final = {"null": "None", "nil": "None", "none": "None", "true": "True", "false": "False"}
 #: What functions are called elsewhere.
 _FUNCTIONS: Final = {
-    "startswith": "starts", "endswith": "ends", "length": "len", "trim": "strip", "ifnull": "coalesce", "nvl": "coalesce",
-    "total_seconds": "seconds", "strftime": "format_time", "strptime": "parse_time", "to_timestamp": "parse_time",
-    "cast": "int", "least": "min", "greatest": "max", "join": "concat", "timedelta": "duration",
+    "startswith": "starts", "endswith": "ends", "length": "len", "trim": "strip", "cast": "int", "least": "min",
+    "greatest": "max", "join": "concat", "ifnull": "coalesce", "nvl": "coalesce", "total_seconds": "seconds",
+    "timedelta": "duration", "strftime": "format_time", "strptime": "parse_time", "to_timestamp": "parse_time",
 }  # fmt: skip
 
 
@@ -156,7 +156,10 @@ class Reader:
             return tree.Subject(at, subjects[node.id].items, False, node.id)
         if node.id in self.names.settings:
             return tree.Setting(at, ANY, True, node.id)
-        known = [*subjects, *self.names.settings]
+        return self._unknown(node, at)
+
+    def _unknown(self, node: ast.Name, at: int) -> NoReturn:
+        known = [*self.names.subjects, *self.names.settings]
         near = f"write {word}" if (word := _WORDS.get(node.id.lower())) else suggest(node.id, known)
         near = "a function is called: " + self._functions[node.id].signature if node.id in self._functions else near
         self.fail(at, f"no port or setting is called {node.id!r}; {near}")
@@ -246,7 +249,9 @@ class Reader:
         of = self._read(node.operand)
         if isinstance(node.op, ast.Not):
             return tree.Not(at, TYPES["bool"], of.nullable, self._logical(of))
-        if of.kind not in (*tree.NUMERIC, "Decimal", "any", "none") and (of.kind != "timedelta" or isinstance(node.op, ast.UAdd)):
+        if of.kind not in (*tree.NUMERIC, "Decimal", "any", "none") and (
+            of.kind != "timedelta" or isinstance(node.op, ast.UAdd)
+        ):
             self.fail(at, f"{of.type} has no sign")
         if isinstance(node.op, ast.UAdd):
             kind = TYPES[tree.result_kind("+", "int", of.kind) or of.kind]

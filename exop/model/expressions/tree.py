@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal as OneOf, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Literal as OneOf
 
 from exop.model.types.description import ANY, Type, built, type_of
 
@@ -24,7 +25,7 @@ SCALARS: Final[dict[type, Kind]] = {
     bool: "bool", int: "int", float: "float", Decimal: "Decimal", str: "str", bytes: "bytes",
     datetime: "datetime", date: "date", time: "time", timedelta: "timedelta", type(None): "none",
 }  # fmt: skip
-TYPES: Final[dict[str, Type]] = {kind: type_of(cls) for cls, kind in SCALARS.items()} | {"any": ANY}
+TYPES: Final[dict[str, Type]] = {"any": ANY, **{kind: type_of(cls) for cls, kind in SCALARS.items()}}
 #: The kinds that arithmetic takes as whole numbers, and all numbers that have a common type.
 WHOLE: Final = ("bool", "int")
 NUMERIC: Final = (*WHOLE, "float")

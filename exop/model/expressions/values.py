@@ -65,7 +65,7 @@ def real(value: Any) -> Any:
 
 def calculate(sign: str, a: Any, b: Any) -> Any:
     """Return the result of an arithmetic operation."""
-    if a.__class__ in _NUMBERS and b.__class__ in _NUMBERS:
+    if type(a) in _NUMBERS and type(b) in _NUMBERS:
         return bounded(_NATIVE[sign](a, b))
     if (a := plain(a)) is None or (b := plain(b)) is None:
         return None
@@ -117,8 +117,8 @@ def equal(a: Any, b: Any) -> bool | None:
 
 def less(a: Any, b: Any) -> bool | None:
     """Return whether *a* is less than *b*: NaN is greater than all numbers."""
-    if a.__class__ in _NUMBERS and b.__class__ in _NUMBERS:
-        return (a < b or b != b) and a == a  # type: ignore[no-any-return]
+    if type(a) in _NUMBERS and type(b) in _NUMBERS:
+        return bool((a < b or b != b) and a == a)
     a, b = _pair(a, b)
     if a is None or b is None:
         return None
@@ -186,7 +186,7 @@ CALCULATIONS: Final = {sign: partial(calculate, sign) for sign in _NATIVE}
 COMPARISONS: Final = {sign: partial(compare, sign) for sign in ("<", "<=", "==", "!=", ">", ">=")}
 
 
-def checked(name: str, call: Callable[..., Any], kinds: tuple[frozenset[Kind], ...]) -> Callable[..., Any]:
+def checked(name: str, call: Callable[..., Any], kinds: tuple[frozenset[str], ...]) -> Callable[..., Any]:
     """Return a function that gives NULL for NULL, and checks the kinds of its arguments; the last one may repeat."""
 
     def checked_call(*given: Any) -> Any:

@@ -93,6 +93,11 @@ def applied(place: Place, update: ConditionalUpdate) -> Place:
     return without(place, update).with_settings(update.settings)
 
 
+def _settings_read(place: Node | ChannelSpec, update: ConditionalUpdate) -> set[str]:
+    """The settings that the condition of an update reads."""
+    return {*next_condition(replace(place, pending=(update,)), PortType()).settings}
+
+
 def still_pending(stored: Place, before: Place, after: Place) -> Place:
     """Return *after*, an edited *before*, with those updates pending that have taken effect in *before*.
 
@@ -105,8 +110,8 @@ def still_pending(stored: Place, before: Place, after: Place) -> Place:
     if isinstance(after, Node):
         unfit = (one for one in taken if not inherited(replace(after, pending=(one,)), after.slet))
         edited |= {name for one in unfit for name in one.settings}
-    read = {one.when: next_condition(replace(stored, pending=(one,)), PortType()).settings for one in taken}
-    while gone := [one for one in taken if edited & (one.settings.keys() | {*read[one.when]})]:
+    named = {one.when: _settings_read(stored, one) for one in taken}
+    while gone := [one for one in taken if edited & (one.settings.keys() | named[one.when])]:
         edited |= {name for one in gone for name in one.settings}
         taken = [one for one in taken if one not in gone]
     back = {name for one in taken for name in one.settings}

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
-from exop.model.meshes import topology
 from exop.model.expressions.expression import read_condition
+from exop.model.meshes import topology
 from exop.model.meshes.conditional_updates import conditional_update, inherited, item_names
 from exop.model.meshes.entries import Entries
 from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Graph, Node, check_channels, check_ports

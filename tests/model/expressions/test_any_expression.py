@@ -81,9 +81,19 @@ def test_rows_objects_and_numbers_of_numpy_have_the_same_values(text, items):
     expression = failure(read, text.python, UNTYPED)
     assume(not isinstance(expression, ExpressionError))
     function = expression.item_function()
-    classes = {"i": np.int64, "j": np.int16, "u": np.uint64, "f": np.float64, "g": np.float32, "b": np.bool_, "s": np.str_}
+    classes = {
+        "i": np.int64,
+        "j": np.int16,
+        "u": np.uint64,
+        "f": np.float64,
+        "g": np.float32,
+        "b": np.bool_,
+        "s": np.str_,
+    }
     for row in pa.RecordBatch.from_pylist(items, SCHEMA).to_pylist():
-        scalars = {name: classes[name](one) if name in classes and one is not None else one for name, one in row.items()}
+        scalars = {
+            name: classes[name](one) if name in classes and one is not None else one for name, one in row.items()
+        }
         expected = failure(function, row)
         for other in (types.SimpleNamespace(**row), scalars):
             found = failure(function, other)
@@ -105,7 +115,9 @@ def test_sql_has_the_same_values(text, items):
     with sqlite3.connect(":memory:") as database:
         for row in items:
             expected = failure(function, row)
-            if isinstance(expected, (OverflowError, float)) and (isinstance(expected, OverflowError) or abs(expected) > 2**53):
+            if isinstance(expected, (OverflowError, float)) and (
+                isinstance(expected, OverflowError) or abs(expected) > 2**53
+            ):
                 continue
             sql = f"SELECT {text.sql} FROM (SELECT :i AS i, :f AS f, :s AS s, :b AS b)"
             (found,) = database.execute(sql, row).fetchone()

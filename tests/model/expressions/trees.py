@@ -39,13 +39,20 @@ small = st.integers(-9, 9)
 ints = small | st.sampled_from(BIG) | st.integers(-(2**63), 2**63 - 1)
 floats = (
     small.map(float)
-    | st.sampled_from([0.5, -0.5, 2.5, 1.5, -0.0, 0.1, 1e300, -1e300, 2.0**53, 2.0**63, -(2.0**63), 0.49999999999999994])
+    | st.sampled_from(
+        [0.5, -0.5, 2.5, 1.5, -0.0, 0.1, 1e300, -1e300, 2.0**53, 2.0**63, -(2.0**63), 0.49999999999999994]
+    )
     | st.floats(allow_nan=True, allow_infinity=True)
 )
 texts = st.sampled_from(["", "a", "ab", "Abc", " x ", "ß", "İ", "\x1c a\u2003", "a,b", "12", "1.5", "aab", "😀b"])
 #: Around the hours that a clock in Berlin shows twice, or never.
 moments = st.sampled_from(
-    [datetime(2024, 10, 27, 0, 30), datetime(2024, 10, 27, 1, 30), datetime(2024, 3, 31, 1, 30), datetime(1969, 12, 31, 23, 59, 59)]
+    [
+        datetime(2024, 10, 27, 0, 30),
+        datetime(2024, 10, 27, 1, 30),
+        datetime(2024, 3, 31, 1, 30),
+        datetime(1969, 12, 31, 23, 59, 59),
+    ]
 ) | st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1))
 spans = st.integers(-(10**9), 10**9).map(lambda n: timedelta(milliseconds=n))
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -137,13 +144,17 @@ class Trees:
         """What there is for each kind."""
         a, b, c = self.of("truth", depth - 1), self.of(kind, depth - 1), self.of(kind, depth - 1)
         if self.draw(st.booleans()):
-            return Text(f"({b.python} if {a.python} else {c.python})", f"CASE WHEN {a.sql} THEN {b.sql} ELSE {c.sql} END")
+            return Text(
+                f"({b.python} if {a.python} else {c.python})", f"CASE WHEN {a.sql} THEN {b.sql} ELSE {c.sql} END"
+            )
         return Text(f"coalesce({b.python}, {c.python})", f"coalesce({b.sql}, {c.sql})")
 
     def call(self, name: str, *arguments: str, depth: int) -> Text:
         found = [self.of(one, depth - 1) for one in arguments]
         shown = {"len": "length"}.get(name, name)
-        return Text(f"{name}({', '.join(one.python for one in found)})", f"{shown}({', '.join(one.sql for one in found)})")
+        return Text(
+            f"{name}({', '.join(one.python for one in found)})", f"{shown}({', '.join(one.sql for one in found)})"
+        )
 
     def number(self, depth: int) -> Text:
         choice = self.draw(st.integers(0, 9))
@@ -156,7 +167,11 @@ class Trees:
                 python, sql = f"{python} {sign} {one.python}", f"({sql} {sign} {one.sql})" if sql else one.sql
             return Text(f"({python.strip()})", sql)
         if choice == 6:
-            return self.call(self.one(["abs"] if self.sql else ["abs", "round", "floor", "ceil", "int", "float"]), "number", depth=depth)
+            return self.call(
+                self.one(["abs"] if self.sql else ["abs", "round", "floor", "ceil", "int", "float"]),
+                "number",
+                depth=depth,
+            )
         if choice == 7:
             return self.call(self.one(["min", "max"]), *["number"] * self.draw(st.integers(2, 3)), depth=depth)
         if choice == 8:
@@ -177,7 +192,11 @@ class Trees:
             return self.call("replace", "text", "text", "text", depth=depth)
         if choice == 2 and not self.sql:
             one = self.of("text", depth - 1)
-            return Text(f"{one.python}{self.one(['[0:2]', '[-1:]', '[::2]', '[1:][:1]'])}", "") if one.python != "None" else one
+            return (
+                Text(f"{one.python}{self.one(['[0:2]', '[-1:]', '[::2]', '[1:][:1]'])}", "")
+                if one.python != "None"
+                else one
+            )
         if choice == 3 and not self.sql:
             return self.call("str", self.one(["number", "text", "time", "day", "truth"]), depth=depth)
         if choice == 4 and not self.sql:
@@ -191,7 +210,9 @@ class Trees:
         if choice < 7:
             word = self.one(["and", "or"])
             parts = [self.of("truth", depth - 1) for _ in range(self.draw(st.integers(2, 3)))]
-            return Text(f"({f' {word} '.join(one.python for one in parts)})", f"({f' {word} '.join(one.sql for one in parts)})")
+            return Text(
+                f"({f' {word} '.join(one.python for one in parts)})", f"({f' {word} '.join(one.sql for one in parts)})"
+            )
         if choice == 7:
             one = self.of("truth", depth - 1)
             return Text(f"(not {one.python})", f"(NOT {one.sql})")

@@ -367,7 +367,9 @@ def test_types_follow_the_inputs():
     read = Mesh.from_toml(mesh.to_toml(), {**known, "exop.stock.slets:split": spec_of(Split)})
     assert read == mesh
     assert read.node("split").slet.ports == mesh.node("split").slet.ports
-    text = mesh.replace("numbers", words_of)
+    with pytest.raises(ExpressionError, match=r"^split\.conditions\.big: str and int cannot be compared"):
+        mesh.replace("numbers", words_of)
+    text = mesh.configure("split", conditions={"big": "item is not None"}).replace("numbers", words_of)
     assert text.node("split").slet.ports["big"].type.item is str
     with pytest.raises(WiringError, match=r"split\.big cannot feed sink\.item"):
         check(text, {kind.kind: kind for kind in BUILT_IN}, difference(mesh, text))
