@@ -3,6 +3,5 @@
 from exop.model.expressions.expression import Expression, read, read_condition
 from exop.model.expressions.functions import Function
 from exop.model.expressions.reader import Names
-from exop.model.slets.ports import PortType
 
-__all__ = ["Expression", "Function", "Names", "PortType", "read", "read_condition"]
+__all__ = ["Expression", "Function", "Names", "read", "read_condition"]

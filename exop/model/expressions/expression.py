@@ -47,7 +47,8 @@ class Expression:
         The function raises what fails: a missing field, a division by zero, an integer beyond 64 bits, types that do
         not go together.
 
-        >>> from exop.expressions import Names, PortType, read
+        >>> from exop.expressions import Names, read
+        >>> from exop.plugin import PortType
         >>> read("item['x'] * 2 + 1", Names("doubled", {"item": PortType()})).item_function()({"x": 3})
         7
         """

@@ -200,6 +200,12 @@ def joined(*forms: Form) -> Form:
 
 def _divided(sign: str, a: Any, b: Any) -> Any:
     """Floor division and modulo of integers: Arrow divides towards zero, and has no modulo."""
+    if isinstance(b, pa.Scalar) and (b.as_py() or 0) > 0:
+        below = pc.multiply(quotient := pc.divide_checked(a, b), b)
+        if sign == "//":
+            return pc.subtract(quotient, pc.cast(pc.less(a, below), pa.int64()))
+        rest = pc.subtract(a, below)
+        return pc.if_else(pc.less(rest, 0), pc.add(rest, b), rest)
     if sign == "%":  # the least integer cannot be divided by -1, but has the rest 0
         b = pc.if_else(pc.equal(b, -1), 1, b)
     quotient = pc.divide_checked(a, b)
@@ -399,17 +405,22 @@ def chosen(cases: list[tuple[Form, Form]], otherwise: Form) -> Form:
     return Form(kind, run, total and tests[0].total, arrow)
 
 
+def _holding(mask: Any) -> Any:
+    """The rows for which a condition holds: NULL does not."""
+    return pc.fill_null(mask, False) if mask.null_count else mask
+
+
 def _at_once(cases: list[tuple[Form, Form]], otherwise: Form, _: Any, rows: Rows) -> Any:
     found = otherwise.run(rows)
     for test, value in reversed(cases):
-        found = pc.if_else(pc.fill_null(test.run(rows), False), value.run(rows), found)
+        found = pc.if_else(_holding(test.array(rows)), value.run(rows), found)
     return found
 
 
 def _case_by_case(cases: list[tuple[Form, Form]], otherwise: Form, arrow: Any, rows: Rows) -> Any:
     pieces: list[tuple[Any, Any, Any]] = []
     for test, value in cases:
-        mask = pc.fill_null(test.array(rows), False)
+        mask = _holding(test.array(rows))
         if (count := mask.true_count) == rows.count:
             otherwise = value
             break

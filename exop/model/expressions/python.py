@@ -128,6 +128,7 @@ class _Writer:
     def __init__(self) -> None:
         self.lines: list[_Line] = []
         self.constants: dict[str, Any] = {}
+        self._functions: dict[str, str] = {}  # the global names of functions
         self._count = 0
         self._written: dict[Any, str] = {}  # what is computed already wherever the current block runs
 
@@ -288,7 +289,7 @@ class _Writer:
                 shown = ["..." if one is None else self.value(one) for one in bounds]
                 return f"_part({', '.join([self.value(of), *shown])})"
             case tree.Call(function=function, arguments=arguments) if not function.lazy:
-                name = f"_f{function.name.replace('.', '_')}"
+                name = self._functions.setdefault(function.name, f"_f{len(self._functions)}")
                 self.constants.setdefault(name, function.safe())
                 each = self._slow if function.inline else self.value
                 found = f"{name}({', '.join(map(each, arguments))})"

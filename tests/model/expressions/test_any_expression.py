@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from exop.errors import ExpressionError
-from exop.expressions import Names, PortType, read
+from exop.expressions import Names, read
+from exop.plugin import PortType
 from tests.model.expressions.trees import SCHEMA, Text, expressions, plain_rows, rows
 
 TYPED = Names("x", {"item": PortType(pa.RecordBatch, "columns", SCHEMA)})

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypedDict
 import pytest
 
 from exop.errors import ExpressionError
-from exop.expressions import Names, PortType, read, read_condition
+from exop.expressions import Names, read, read_condition
+from exop.plugin import PortType
 from exop.model.expressions.reader import DEEPEST, LONGEST
 
 
