@@ -13,8 +13,8 @@ from exop import Application, OutputPort, OutputPorts, Platform, Slet, input_por
 from exop.app import ChannelRef
 from exop.errors import (
     ComponentFailed,
-    ExpressionError,
     ExopError,
+    ExpressionError,
     MeshError,
     SettingError,
     SletError,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exop.errors import PluginError
 from exop.hooks import Plugins
-from exop.model.expressions.functions import Function, offer, withdraw
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.channels.base import Channel
 from exop.safe_repr import RAISED, message
+
+if TYPE_CHECKING:
+    from exop.model.expressions.functions import Function
 
 _IN_USE: ContextVar[Catalog | None] = ContextVar("exop catalog in use", default=None)
 
@@ -39,7 +41,10 @@ class Catalog:
         for hook, take in (("register_functions", self._add_function), *hooks):
             for plugin, one in self._offers(hook):
                 self._take(plugin, take, one)
-        withdraw({name: one for name, one in functions.items() if name not in self.functions})
+        if gone := {name: one for name, one in functions.items() if name not in self.functions}:
+            from exop.model.expressions.functions import withdraw
+
+            withdraw(gone)
 
     def embed(self, slets: Iterable[SletSpec]) -> None:
         """Add slets of this process, by MODULE:NAME; slets of plugins take precedence."""
@@ -69,6 +74,9 @@ class Catalog:
         self._owners[name] = plugin
 
     def _add_function(self, plugin: str, thing: Any) -> None:
+        # Imported lazily: few plugins have functions.
+        from exop.model.expressions.functions import offer
+
         self.functions |= offer(plugin, thing)
 
     def _add_slet(self, plugin: str, thing: Any) -> None:

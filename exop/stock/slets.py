@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from exop.engine.engine import Engine
 from exop.engine.slet import AggregateSlet, aggregation_of
 from exop.errors import SettingError
-from exop.expressions import Expression, Names, read_condition
 from exop.model.slets.ports import OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, slet, spec_of
 from exop.model.slets.spec import SletSpec
@@ -16,6 +15,9 @@ from exop.safe_repr import error_text
 from exop.stock.event_time import Join, Watermark
 from exop.stock.sinks import WriteLines, WriteParquet, WriteSqlite
 from exop.stock.sources import count_up, read_csv, read_lines, read_log, read_parquet
+
+if TYPE_CHECKING:
+    from exop.expressions import Expression
 
 T = TypeVar("T")
 
@@ -80,6 +82,9 @@ def _condition(port: str, text: str, item: PortType) -> Expression:
     if port == "rest":
         problem = "'rest' is the port of the items for which no condition holds; choose another name"
         raise SettingError(place="", setting="conditions", problem=problem)
+    # Imported lazily: only conditions need it.
+    from exop.expressions import Names, read_condition
+
     return read_condition(text, Names(f"conditions.{port}", {"item": item}))
 
 

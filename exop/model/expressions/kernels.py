@@ -29,6 +29,9 @@ from exop.model.expressions.tree import Kind
 #: The characters that `str.strip` removes; Arrow would leave some of them.
 _SPACE: Final = "".join(chr(one) for one in range(0x3001) if chr(one).isspace())
 
+#: The time, in microseconds since 1970, from which Arrow has no summer time.
+_SUMMERS_END: Final = 2_114_380_800_000_000
+
 
 def _form(kind: Kind, call: Callable[..., Any], *given: Form, total: bool = True, arrow: Any = None) -> Form:
     """A form that calls a function of Arrow."""
@@ -91,15 +94,21 @@ def _replaced(x: Form, old: Form, new: Form) -> Form | None:
     return _form("str", lambda one: pc.replace_substring(one, before, after), x)
 
 
-def _of_time(call: Callable[[Any], Any], kinds: tuple[str, ...], x: Form) -> Form | None:
-    """A part of a time, as the clock of its zone shows it; zones without a name go by rows."""
-    if x.kind not in kinds or x.arrow is None or (x.kind == "datetime" and not _named(x.arrow.tz)):
+def _of_time(name: str, call: Callable[[Any], Any], kinds: tuple[str, ...], x: Form) -> Form | None:
+    """A part of a time, as the clock of its zone shows it; Arrow knows zones by name, and their summers until 2037."""
+    if x.kind not in kinds or x.arrow is None or (x.kind == "datetime" and (x.arrow.tz or "").startswith(("+", "-"))):
         return None
-    return _form("int", lambda one: pc.cast(call(one), pa.int64()), x)
+    x = shared(x)
+    form = _form("int", lambda one: pc.cast(call(one), pa.int64()), x)
+    if x.kind == "date" or x.arrow.tz in (None, "UTC"):
+        return form
+    rowwise = by_rows(FUNCTIONS[name].safe(), "int", x)
 
+    def run(rows: Rows) -> Any:
+        latest = pc.max(pc.cast(x.array(rows), pa.int64())).as_py()
+        return (rowwise if (latest or 0) >= _SUMMERS_END else form).run(rows)
 
-def _named(zone: str | None) -> bool:
-    return zone is None or zone[:1] not in ("+", "-")
+    return Form("int", run, x.total, ARROW["int"])
 
 
 def _seconds(kind: Kind, x: Form) -> Form | None:
@@ -163,7 +172,7 @@ KERNELS: Final[dict[str, Callable[..., Form | None]]] = {
     "date": _day,
     "timestamp": partial(_seconds, "datetime"),
     "seconds": partial(_seconds, "timedelta"),
-    "weekday": partial(_of_time, pc.day_of_week, ("datetime", "date")),
-    **{name: partial(_of_time, getattr(pc, name), ("datetime", "date")) for name in ("year", "month", "day")},
-    **{name: partial(_of_time, getattr(pc, name), ("datetime",)) for name in ("hour", "minute", "second")},
+    "weekday": partial(_of_time, "weekday", pc.day_of_week, ("datetime", "date")),
+    **{name: partial(_of_time, name, getattr(pc, name), ("datetime", "date")) for name in ("year", "month", "day")},
+    **{name: partial(_of_time, name, getattr(pc, name), ("datetime",)) for name in ("hour", "minute", "second")},
 }

@@ -200,7 +200,11 @@ class Reader:
 
     def _constant(self, node: ast.Constant) -> Tree:
         value = node.value
-        if value is ... or isinstance(value, complex):
+        if (
+            value is ...
+            or isinstance(value, complex)
+            or (isinstance(value, str) and re.search("[\ud800-\udfff]", value))
+        ):
             self.fail(self._at(node), _OTHERWISE)
         if isinstance(value, int) and value > HIGHEST + 1:
             self.fail(self._at(node), "an integer has at most 64 bits")

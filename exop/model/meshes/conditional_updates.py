@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from exop.errors import MeshError, SettingError, UnknownName
-from exop.model.expressions.expression import Expression, read_condition
-from exop.model.expressions.reader import Names
 from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Node
 from exop.model.slets.ports import PortType
 from exop.model.slets.spec import SletSpec
+
+if TYPE_CHECKING:
+    from exop.model.expressions.expression import Expression
+    from exop.model.expressions.reader import Names
 
 Place = TypeVar("Place", Node, ChannelSpec)
 
@@ -33,6 +35,9 @@ def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = NOTHI
 
     A port without a declared type has that of *types*, the types of the items that come.
     """
+    # Imported lazily, as below: most meshes have no conditions.
+    from exop.model.expressions.reader import Names
+
     pushed = [port for port in spec.inputs if not port.pulled]
     named = {port.name: port.type for port in pushed if not port.member}
     if spec.own_driver or not named:
@@ -46,6 +51,8 @@ def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = NOTHI
 
 def item_names(channel: str, carried: PortType) -> Names:
     """Return the names allowed in a condition on a channel: the channel itself or `item`, and `punctuation`."""
+    from exop.model.expressions.reader import Names
+
     names = [ITEM, channel] if channel.isidentifier() else [ITEM]
     return Names(channel, dict.fromkeys(names, carried) | _TIME)
 
@@ -53,7 +60,18 @@ def item_names(channel: str, carried: PortType) -> Names:
 def next_condition(place: Node | ChannelSpec, carried: PortType) -> Expression:
     """Return the condition of the first pending update of a node, or of a channel, the items of which are *carried*."""
     names = node_names(place.name, place.slet) if isinstance(place, Node) else item_names(place.name, carried)
-    return read_condition(place.pending[0].when, names)
+    return _condition(place.pending[0].when, names)
+
+
+def _condition(when: str, names: Names) -> Expression:
+    from exop.model.expressions.expression import read_condition
+
+    return read_condition(when, names)
+
+
+def channel_condition(channel: ChannelSpec, when: str, carried: PortType) -> str:
+    """Return the text of a checked condition on a channel, the items of which are *carried*."""
+    return _condition(when, item_names(channel.name, carried)).text
 
 
 def conditional_update(
@@ -62,7 +80,7 @@ def conditional_update(
     """Return a checked update for a node; *types* are those of the items that come."""
     if not settings:
         raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
-    condition = read_condition(when, node_names(node.name, node.slet, types))
+    condition = _condition(when, node_names(node.name, node.slet, types))
     if (after := node.with_settings(settings)).slet.ports.keys() != node.slet.ports.keys():
         raise MeshError(
             f"{node.name}: with these settings {node.slet.name} has other ports, which cannot come or go at a point in "

@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
-from exop.model.expressions.expression import read_condition
 from exop.model.meshes import topology
-from exop.model.meshes.conditional_updates import conditional_update, inherited, item_names
+from exop.model.meshes.conditional_updates import channel_condition, conditional_update, inherited
 from exop.model.meshes.entries import Entries
 from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Graph, Node, check_channels, check_ports
 from exop.model.slets.memento import Memento
@@ -209,8 +208,8 @@ class Mesh(Graph):
             return self.edited(channels={name: now})
         if not settings and not close_windows:
             raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
-        condition = read_condition(when, item_names(name, self.pushed(name) or PortType()))
-        update = ConditionalUpdate(condition.text, settings, close_windows)
+        text = channel_condition(channel, when, self.pushed(name) or PortType())
+        update = ConditionalUpdate(text, settings, close_windows)
         return self.edited(channels={name: replace(channel, pending=(*channel.pending, update))})
 
     def restore(self, name: str, memento: Memento, /) -> Self:

@@ -15,8 +15,8 @@ import pytest
 
 from exop.errors import ExpressionError
 from exop.expressions import Names, read, read_condition
-from exop.plugin import PortType
 from exop.model.expressions.reader import DEEPEST, LONGEST
+from exop.plugin import PortType
 
 
 @dataclass

@@ -105,6 +105,7 @@ class Trees:
         self.draw, self.sql = draw, sql
 
     def one(self, names: list[str]) -> str:
+        """One of these."""
         return str(self.draw(st.sampled_from(names)))
 
     def of(self, kind: str, depth: int) -> Text:
@@ -114,6 +115,7 @@ class Trees:
         return getattr(self, kind)(depth) if depth > 0 else self.leaf(kind)
 
     def leaf(self, kind: str) -> Text:
+        """A column, or a constant."""
         columns = {"number": ["i", "f"], "text": ["s"], "truth": ["b"]}
         if not self.sql:
             columns = {
@@ -150,6 +152,7 @@ class Trees:
         return Text(f"coalesce({b.python}, {c.python})", f"coalesce({b.sql}, {c.sql})")
 
     def call(self, name: str, *arguments: str, depth: int) -> Text:
+        """A call of a function."""
         found = [self.of(one, depth - 1) for one in arguments]
         shown = {"len": "length"}.get(name, name)
         return Text(
@@ -157,6 +160,7 @@ class Trees:
         )
 
     def number(self, depth: int) -> Text:
+        """A number."""
         choice = self.draw(st.integers(0, 9))
         if choice < 6:
             signs = ["+", "-", "*"] if self.sql else ["+", "-", "*", "/", "//", "%"]
@@ -164,8 +168,8 @@ class Trees:
             python = sql = ""
             for one in parts:
                 sign = self.one(signs) if python else ""
-                python, sql = f"{python} {sign} {one.python}", f"({sql} {sign} {one.sql})" if sql else one.sql
-            return Text(f"({python.strip()})", sql)
+                python, sql = f"{python} {sign} {one.python}", f"{sql} {sign} {one.sql}"
+            return Text(f"({python.strip()})", f"({sql.strip()})")
         if choice == 6:
             return self.call(
                 self.one(["abs"] if self.sql else ["abs", "round", "floor", "ceil", "int", "float"]),
@@ -184,6 +188,7 @@ class Trees:
         return self.call(name, *arguments.get(name, ["time"]), depth=depth)
 
     def text(self, depth: int) -> Text:
+        """A text."""
         choice = self.draw(st.integers(0, 5))
         if choice == 0:
             a, b = self.of("text", depth - 1), self.of("text", depth - 1)
@@ -204,6 +209,7 @@ class Trees:
         return self.call(self.one(["lower", "upper"] if self.sql else ["lower", "upper", "strip"]), "text", depth=depth)
 
     def truth(self, depth: int) -> Text:
+        """A Boolean."""
         choice = self.draw(st.integers(0, 9))
         if choice < 4:
             return self.comparison(depth)
@@ -230,6 +236,7 @@ class Trees:
         return self.call(self.one(["contains", "starts", "ends"]), "text", "text", depth=depth)
 
     def comparison(self, depth: int) -> Text:
+        """A comparison, or a chain of them."""
         kind = self.one(["number", "number", "text", *([] if self.sql else ["time", "day", "span", "truth"])])
         signs = ["<", "<=", "==", "!=", ">", ">="]
         a, b = self.of(kind, depth - 1), self.of(kind, depth - 1)
@@ -242,13 +249,16 @@ class Trees:
         return Text(python, f"({a.sql} {first} {b.sql} AND {b.sql} {sign} {c.sql})")
 
     def time(self, depth: int) -> Text:
+        """A time."""
         one, span = self.of("time", depth - 1), self.of("span", depth - 1)
         return Text(f"({one.python} {self.one(['+', '-'])} {span.python})", "")
 
     def day(self, depth: int) -> Text:
+        """A date."""
         return self.call("date", self.one(["time", "day"]), depth=depth)
 
     def span(self, depth: int) -> Text:
+        """A time span."""
         if self.draw(st.booleans()):
             a, b = self.of("time", depth - 1), self.of("time", depth - 1)
             return Text(f"({a.python} - {b.python})", "")
