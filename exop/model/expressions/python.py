@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, timedelta
+from keyword import iskeyword
 from math import isfinite
 from typing import Any, Final, TypeAlias
 
@@ -51,10 +52,11 @@ _GLOBALS: Final[dict[str, Any]] = {
     "_real": values.real,
     "_truth": values.truth,
 }
-_NAMES: Final = {"+": "_add", "-": "_subtract", "*": "_multiply", "/": "_divide", "//": "_floor", "%": "_modulo"}
-_NAMES_OF_COMPARISONS: Final = {"<": "_lt", "<=": "_le", "==": "_eq", "!=": "_ne", ">": "_gt", ">=": "_ge"}
-_GLOBALS.update({_NAMES[sign]: one for sign, one in values.CALCULATIONS.items()})
-_GLOBALS.update({_NAMES_OF_COMPARISONS[sign]: one for sign, one in values.COMPARISONS.items()})
+_NAMES: Final = {
+    "+": "_add", "-": "_subtract", "*": "_multiply", "/": "_divide", "//": "_floor", "%": "_modulo",
+    "<": "_lt", "<=": "_le", "==": "_eq", "!=": "_ne", ">": "_gt", ">=": "_ge",
+}  # fmt: skip
+_GLOBALS.update({_NAMES[sign]: one for sign, one in (values.CALCULATIONS | values.COMPARISONS).items()})
 #: The kinds that are compared by operators of Python as they are.
 _COMPARED: Final = ("str", "datetime", "date", "timedelta")
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
@@ -65,10 +67,11 @@ def compiled(root: Tree) -> Callable[[Any], Any]:
     writer = _Writer()
     result = writer.value(root)
     if writer.lines and isinstance(last := writer.lines[-1], str) and last.startswith(f"{result} = "):
-        result = last.removeprefix(f"{writer.lines.pop() and result} = ")
+        result = last.removeprefix(f"{result} = ")
+        del writer.lines[-1]
     module = parsed(f"def expression(item):\n    return {result}")
     module.body[0].body[:0] = _statements(writer.lines)  # type: ignore[attr-defined]
-    names = {**_GLOBALS, **writer.constants}  # those that stand in the text itself are in the way of nothing
+    names = {**_GLOBALS, **writer.constants}
     exec(compile(ast.fix_missing_locations(module), "<expression>", "exec"), names)
     made: Callable[[Any], Any] = names["expression"]
     return made
@@ -93,9 +96,7 @@ def folded(part: Tree, settings: Mapping[str, Any]) -> Tree:
     """Return the tree with the values of *settings*, and computed what is constant, unless that fails."""
     if isinstance(part, tree.Setting):
         value = values.plain(settings[part.name])
-        return tree.Literal(
-            part.at, TYPES[kind] if (kind := kind_of_value(value)) in TYPES else ANY, value is None, value
-        )
+        return tree.Literal(part.at, TYPES.get(kind_of_value(value), ANY), value is None, value)
     if isinstance(part, (tree.Literal, tree.Subject)):
         return part
     fields = {one.name: _folded(getattr(part, one.name), settings) for one in dataclasses.fields(part)}
@@ -278,7 +279,7 @@ class _Writer:
                     text = self._assign(text) if len(text) > _LINE else text
                 return text
             case tree.Comparison(first=first, steps=((sign, right),)):
-                return f"{_NAMES_OF_COMPARISONS[sign]}({self._slow(first)}, {self._slow(right)})"
+                return f"{_NAMES[sign]}({self._slow(first)}, {self._slow(right)})"
             case tree.Negative(of=of):
                 return f"_negative({self._slow(of)})"
             case tree.Membership(of=of, among=among, negated=negated):
@@ -329,9 +330,7 @@ class _Writer:
                     raise _NotFast
                 text, _ = self._fast(of, "str" if kinds == {"str"} else "number", guards)
                 return f"({text} {'not ' * negated}in {self._constant(frozenset(known))})", "bool"
-            case (
-                tree.Arithmetic() | tree.Comparison() | tree.Membership() | tree.Element() | tree.Slice() | tree.Call()
-            ):
+            case tree.Comparison() | tree.Membership() | tree.Element() | tree.Slice() | tree.Call():
                 raise _NotFast
         return self._leaf(self.value(part), part.kind, expected, guards)
 
@@ -342,18 +341,12 @@ class _Writer:
         if not function.repeats and len(given) > function.required:
             raise _NotFast
         if wanted[0] == "ordered":  # `min` and `max` of two: NaN is the greatest
-            if (
-                len(given) != 2
-                or kinds[0] != kinds[1]
-                or kinds[0] == "number"
-                or not all(one.isidentifier() or one in self.constants for one in given)
-            ):
+            simple = all(one.isidentifier() or one in self.constants for one in given)
+            if len(given) != 2 or kinds[0] != kinds[1] or kinds[0] == "number" or not simple:
                 raise _NotFast
             return f"({function.inline.format(*given)})", kinds[0]
-        if any(
-            kind != want and (want != "number" or kind not in _NUMBERS)
-            for kind, want in zip(kinds, wanted, strict=True)
-        ):
+        pairs = zip(kinds, wanted, strict=True)
+        if any(kind != want and (want != "number" or kind not in _NUMBERS) for kind, want in pairs):
             raise _NotFast
         kind = part.kind if part.kind != "any" else kinds[0] if len({*kinds}) == 1 else "number"
         text = f"({function.inline.format(*[f'({one})' for one in given])})"
@@ -426,7 +419,7 @@ def _field(known: Type, text: str, name: str, whole: bool) -> str:
     """The text that reads a field: an attribute if the class is known."""
     known = known.sole if known.kind == "union" else known.bare
     quoted = repr(name)
-    if known.kind == "record":
+    if known.kind == "record" and (known.is_row or (name.isidentifier() and not iskeyword(name))):
         found = f"{text}[{quoted}]" if known.is_row else f"{text}.{name}"
         return found if whole else f"None if {text} is None else {found}"
     return f"{text}[{quoted}] if {text}.__class__ is dict else _field({text}, {quoted})"

@@ -57,7 +57,7 @@ class Row(TypedDict):
     time: int
 
 
-ITEMS = {"report": PortType(Report), "other": PortType(), "punctuation": PortType()}
+ITEMS = {"report": PortType(Report), "pair": PortType(Pair), "other": PortType(), "punctuation": PortType()}
 NAMES = Names("jams", ITEMS, ("below", "tags"))
 
 
@@ -82,6 +82,7 @@ def value(text: str, item: Any, **values: Any) -> Any:
         ("other.keys == 1", {"keys": 1}, True),
         ("other.time == 1", Pair(1, 2), True),
         ("other['1']", (1, 2), 2),
+        ("pair['1'] + pair[0] + pair.rest", Pair(1, 2), 5),
         ("other[1]", (1, 2), 2),
         ("other in tags", "a", True),
         ("punctuation >= 10", 10.0, True),
@@ -236,7 +237,7 @@ def test_what_is_no_expression(text, at, told):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("below > 3", "it looks at no item; name one of report, other, punctuation"),
+        ("below > 3", "it looks at no item; name one of report, pair, other, punctuation"),
         ("report.time", "a Boolean is expected, not int: compare it with something"),
     ],
 )
