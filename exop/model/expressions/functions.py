@@ -110,7 +110,8 @@ class Function:
         """Return the type of the result for arguments of these types; `None` if they do not go together."""
         if self.name == "round":
             return arguments[0] if len(arguments) > 1 else TYPES["int"]
-        return self.result or common(arguments)
+        found = self.result or common(arguments)
+        return TYPES.get(kind_of(found), found) if found is not None and not self.lazy else found
 
 
 def _accepted(kind: Type) -> frozenset[str]:

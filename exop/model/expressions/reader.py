@@ -262,7 +262,7 @@ class Reader:
             return tree.Arithmetic(at, kind, of.nullable, self._literal(at, 0), (("+", of),))
         if isinstance(of, tree.Literal) and of.kind in ("int", "float"):
             return self._literal(at, -of.value)
-        return tree.Negative(at, TYPES["int"] if of.kind == "bool" else of.type, of.nullable, of)
+        return tree.Negative(at, TYPES["int" if of.kind == "bool" else of.kind], of.nullable, of)
 
     def _logical(self, part: Tree) -> Tree:
         if part.kind not in ("bool", "any", "none"):

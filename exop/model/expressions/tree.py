@@ -58,15 +58,16 @@ def common(types: Iterable[Type]) -> Type | None:
     found: Type = TYPES["none"]
     for one in types:
         kinds = kind_of(found), kind_of(one)
-        if "any" in kinds:
-            found = ANY
+        if kinds[0] == "none" or "any" in kinds:
+            found = ANY if "any" in kinds else one
         elif set(kinds) == {"int", "float"}:
             found = TYPES["float"]
-        elif kinds[0] == "none":
-            found = one
         elif kinds[1] not in ("none", kinds[0]):
             return None
-    return found if kind_of(found) == "any" or found.kind == "none" else found.sole
+        elif kinds[0] == kinds[1] and str(found.sole) != str(one.sole):
+            elements = common((found.sole.element, one.sole.element)) or ANY
+            found = list_of(elements) if kinds[0] == "list" else TYPES.get(kinds[0], ANY)
+    return found.sole if found.nullable and found.kind == "union" else found
 
 
 def result_kind(sign: str, left: Kind, right: Kind) -> Kind | None:

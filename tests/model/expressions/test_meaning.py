@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -344,6 +346,19 @@ def test_a_split_calls_functions_of_plugins():
         app.add("other", "stock:split", item=numbers, conditions={"near": "geo.distant(item, 2) < 1"})
     with pytest.raises(SettingError, match="'rest' is the port"):
         app.add("other", "stock:split", item=numbers, conditions={"rest": "item > 1"})
+
+
+def test_items_need_no_arrow():
+    """It is loaded for columns alone; and a platform without conditions loads nothing of expressions."""
+    program = (
+        "import sys, exop.platform, exop.stock.slets\n"
+        "assert not [name for name in sys.modules if 'expressions' in name]\n"
+        "from exop.expressions import Names, read\n"
+        "from exop.plugin import PortType\n"
+        "assert read('item.x + 1', Names('x', {'item': PortType()})).item_function()({'x': 1}) == 2\n"
+        "assert not {'pyarrow', 'numpy'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_names_have_functions_of_their_own():

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, NewType, TypedDict
 
 import pytest
 
@@ -17,6 +17,8 @@ from exop.errors import ExpressionError
 from exop.expressions import Names, read, read_condition
 from exop.model.expressions.reader import DEEPEST, LONGEST
 from exop.plugin import PortType
+
+Road = NewType("Road", int)
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Report:
     place: Place | None = None
     at: datetime = datetime(2024, 1, 1)
     tags: list[str] = field(default_factory=list)
+    kind: Literal["a", "b"] = "a"
+    road: Road = field(default=Road(1))
 
     @property
     def fast(self) -> bool:
@@ -148,6 +152,16 @@ def test_what_an_expression_looks_at(text, subject, fields):
         ("round(report.speed, 1)", "float"),
         ("min(report.time, 2.5)", "float"),
         ("[1, 2.5]", "list[float]"),
+        ("report.tags if report.fast else ['x']", "list[str]"),
+        ("report.tags if report.fast else [1]", "list[Any]"),
+        ("report.tags if report.fast else None", "list[str] | None"),
+        ("report.place if report.fast else None", "Place | None"),
+        ("coalesce(report.place, report.place)", "Place | None"),
+        ("min(report.kind, 'x')", "str"),
+        ("report.kind if report.fast else 'x'", "str"),
+        ("report.kind", "Literal['a', 'b']"),
+        ("-report.road", "int"),
+        ("abs(report.road)", "int"),
     ],
 )
 def test_the_type_of_the_result_is_derived(text, shown):
@@ -158,7 +172,7 @@ def test_the_type_of_the_result_is_derived(text, shown):
 @pytest.mark.parametrize(
     ("text", "at", "told"),
     [
-        ("report.tme > 1", "tme", "Report has no field 'tme'; did you mean 'time'? known: at, more"),
+        ("report.tme > 1", "tme", "Report has no field 'tme'; did you mean 'time'? known: at, kind, more"),
         ("report['tme'] > 1", "'tme'", "did you mean 'time'"),
         ("report.place.rod > 1", "rod", "Place has no field 'rod'; did you mean 'road'"),
         ("report.at.hour > 1", "hour", "a value of type datetime has no fields; there are functions"),
