@@ -348,7 +348,7 @@ def logical(form: Form) -> Form:
     """Return a form that is a Boolean; rows with other values fail."""
     if form.kind == "bool":
         return form
-    if form.kind == "none":
+    if form.kind == "none" and form.total:
         return Form("bool", lambda rows: pa.scalar(None, pa.bool_()), True, ARROW["bool"])
     return by_rows(values.truth, "bool", form)
 
