@@ -371,14 +371,18 @@ class _Writer:
         if not kinds <= {*_NUMBERS}:
             raise _NotFast
         kind = "float" if sign == "/" or "float" in kinds else "int" if kinds == {"int"} else "number"
-        return self._within(text, kind if sign != "%" else "float"), kind
+        constant = self._is_number(right[0]) and self.constants[right[0]] >= 1
+        if sign == "%" or (sign == "//" and constant):
+            return text, kind
+        return self._within(text, kind, low=sign != "+" or not constant, high=sign != "-" or not constant), kind
 
-    def _within(self, text: str, kind: _Fast) -> str:
-        """The text of a number, with a test that an integer has no more than 64 bits."""
+    def _within(self, text: str, kind: _Fast, *, low: bool = True, high: bool = True) -> str:
+        """The text of a number, with a test that an integer has no more than 64 bits, where it may have more."""
         if kind == "float":
             return f"({text})"
         name = self._new()
-        return f"({name} if {-HIGHEST - 1} <= ({name} := {text}) <= {HIGHEST} else _bounded({name}))"
+        lowest, highest = f"{-HIGHEST - 1} <= " * low, f" <= {HIGHEST}" * high
+        return f"({name} if {lowest}({name} := {text}){highest} else _bounded({name}))"
 
     def _compared(self, sign: str, left: tuple[str, _Fast], right: tuple[str, _Fast]) -> str:
         """The text of a comparison: NaN is equal to itself, and greater than all other numbers."""
