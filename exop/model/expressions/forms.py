@@ -174,7 +174,9 @@ def calculated(sign: str, left: Form, right: Form) -> Form:
     kind = result_kind(sign, left.kind, right.kind) or "any"
     total = left.total and right.total
     if left.kind in tree.NUMERIC and right.kind in tree.NUMERIC:
-        number: Kind = "float" if sign == "/" or kind == "float" else "int"
+        if sign == "/" and "float" not in (left.kind, right.kind):
+            return _quotient(cast(left, "int"), cast(right, "int"))
+        number: Kind = "float" if kind == "float" else "int"
         left, right = cast(left, number), cast(right, number)
         if sign in ("//", "%"):
             call = partial(_divided, sign) if number == "int" else partial(_float_divided, sign)
@@ -188,6 +190,19 @@ def calculated(sign: str, left: Form, right: Form) -> Form:
         a, b = pair
         return Form("timedelta", lambda rows: pc.subtract_checked(a.run(rows), b.run(rows)), False, ARROW["timedelta"])
     return by_rows(values.CALCULATIONS[sign], kind, left, right)
+
+
+def _quotient(left: Form, right: Form) -> Form:
+    """`/` of integers: Python divides those beyond 2**53 exactly, too."""
+    left, right = shared(left), shared(right)
+    rowwise = by_rows(values.CALCULATIONS["/"], "float", left, right)
+    a, b = cast(left, "float"), cast(right, "float")
+
+    def run(rows: Rows) -> Any:
+        exact = _exact(left.run(rows)) and _exact(right.run(rows))
+        return pc.divide_checked(a.run(rows), b.run(rows)) if exact else rowwise.run(rows)
+
+    return Form("float", run, False, ARROW["float"])
 
 
 def joined(*forms: Form) -> Form:

@@ -111,6 +111,12 @@ def test_division_rounds_down(a, b):
     assert value(f"item.a % ({b})", a=a) == a % b
 
 
+def test_division_of_large_integers_is_exact():
+    """Floats would be off by one before they are divided."""
+    assert value("round(item.a / item.b)", a=-(2**53) - 1, b=7) == round((-(2**53) - 1) / 7)
+    assert value("item.a / 7", a=2**63 - 1) == (2**63 - 1) / 7
+
+
 def test_division_by_zero_fails():
     """For floats too."""
     for sign in ("/", "//", "%"):
