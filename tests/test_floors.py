@@ -41,6 +41,7 @@ CONFINED = {
         "runtime/dataflow/batches.py",
         "model/values/columns.py",
         "model/meshes/partitions.py",
+        "model/expressions/branches.py",
         "model/expressions/columns.py",
         "model/expressions/forms.py",
         "model/expressions/kernels.py",

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exop.errors import ExpressionError, suggest
-from exop.model.expressions import forms, tree, values
-from exop.model.expressions.forms import ARROW, Form, Rows, by_rows, chained, literal, logical
+from exop.model.expressions import branches, forms, tree, values
+from exop.model.expressions.branches import logical
+from exop.model.expressions.forms import ARROW, Form, Rows, by_rows, chained, literal
 from exop.model.expressions.kernels import KERNELS
 from exop.model.expressions.tree import TYPES, Kind, Tree, kind_of, kind_of_value
 
@@ -133,9 +134,9 @@ class _Compiler:
                 return Form("bool", lambda rows: pc.invert(form.run(rows)), form.total, ARROW["bool"])
             case tree.Logic(word=word, operands=operands):
                 first_one, *others = [logical(self.form(one)) for one in operands]
-                return chained(first_one, others, partial(forms.combined, word == "and"))
+                return chained(first_one, others, partial(branches.combined, word == "and"))
             case tree.Choice(cases=cases, otherwise=otherwise):
-                return forms.chosen(
+                return branches.chosen(
                     [(logical(self.form(test)), self.form(one)) for test, one in cases], self.form(otherwise)
                 )
             case tree.Membership(of=of, among=among, negated=negated):
@@ -157,7 +158,7 @@ class _Compiler:
     def _compared(self, first: Tree, steps: tuple[tuple[str, Tree], ...]) -> Form:
         each = [forms.shared(self.form(one)) for one in (first, *(right for _, right in steps))]
         found = [forms.compared(sign, *each[place : place + 2]) for place, (sign, _) in enumerate(steps)]
-        return chained(found[0], found[1:], partial(forms.combined, True))
+        return chained(found[0], found[1:], partial(branches.combined, True))
 
     def _member(self, of: Tree, among: Tree, negated: bool) -> Form:
         form, call = self.form(of), values.missing if negated else values.contained
@@ -179,7 +180,7 @@ class _Compiler:
         kinds = [TYPES.get(one.kind) or part.arguments[place].type for place, one in enumerate(given)]
         kind = kind_of(function.result_type(kinds) or TYPES["any"])
         if function.lazy:
-            return forms.first_of(given)
+            return branches.first_of(given)
         if (arrow := function.arrow) is not None:
             return Form(kind, lambda rows: arrow(*[one.array(rows) for one in given]), False, None)
         lowered = KERNELS[function.name](*given) if function.name in KERNELS else None

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exop.model.expressions import tree
+from exop.model.expressions.branches import unified
 from exop.model.expressions.forms import (
     ARROW,
     Form,
@@ -21,7 +22,6 @@ from exop.model.expressions.forms import (
     compared,
     joined,
     shared,
-    unified,
 )
 from exop.model.expressions.functions import FUNCTIONS
 from exop.model.expressions.tree import Kind
