@@ -97,11 +97,11 @@ class SettingError(MeshError):
     template = "{place}: the setting {setting!r} does not fit: {problem}"
 
 
-class ConditionError(MeshError):
-    """A condition (`when`) on the items of `place` is invalid: `condition`, `position`, `problem`."""
+class ExpressionError(MeshError):
+    """An expression or condition (`when`) of `place` is invalid: `expression`, `position`, `problem`."""
 
     template = "{place}: {problem}"
-    marked = "condition"
+    marked = "expression"
 
 
 class WiringError(MeshError):

@@ -20,8 +20,8 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"place": "average", "setting": "window", "problem": "expected int, got 'x' (str)"},
         "average: the setting 'window' does not fit: expected int, got 'x' (str)",
     ),
-    "ConditionError": (
-        {"place": "jams", "condition": "report.tme > 3", "position": 7, "problem": "Report has no field 'tme'"},
+    "ExpressionError": (
+        {"place": "jams", "expression": "report.tme > 3", "position": 7, "problem": "Report has no field 'tme'"},
         "jams: Report has no field 'tme'\n  report.tme > 3\n         ^",
     ),
     "WiringError": ({"text": "a cannot feed b"}, "a cannot feed b"),

@@ -13,8 +13,8 @@ from exop import Application, OutputPort, OutputPorts, Platform, Slet, input_por
 from exop.app import ChannelRef
 from exop.errors import (
     ComponentFailed,
-    ConditionError,
     ExopError,
+    ExpressionError,
     MeshError,
     SettingError,
     SletError,
@@ -399,7 +399,7 @@ def test_a_condition_at_a_point_in_the_stream_knows_the_items_that_come():
     app.add("limited", limited, item=app.add("reports", reports))
     mesh = app.build()
     assert mesh.configure("limited", when="item.place.road > 3", limit=2).nodes["limited"].pending
-    with pytest.raises(ConditionError, match=r"limited: Report has no field 'rood'; .* \(reports\.out sends it\)"):
+    with pytest.raises(ExpressionError, match=r"limited: Report has no field 'rood'; .* \(reports\.out sends it\)"):
         mesh.configure("limited", when="item.rood > 3", limit=2)
 
 

@@ -27,6 +27,14 @@ def register_channels() -> list[type]:  # type: ignore[empty-body]
 
 
 @hookspec
+def register_functions() -> list[Any]:  # type: ignore[empty-body]
+    """Pure functions for expressions: annotated functions, or `exop.expressions.Function`; the names are `plugin.name`.
+
+    A function without an Arrow form is called for each row of a batch, which is some hundred times slower.
+    """
+
+
+@hookspec
 def register_transports() -> dict[str, type]:  # type: ignore[empty-body]
     """Transports between platforms, by URI scheme."""
 

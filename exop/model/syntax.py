@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from threading import RLock
 from typing import Final
 
@@ -20,6 +21,7 @@ def parsed(source: str | bytes, file: str = "<unknown>") -> ast.Module:
 
 
 def parsed_expression(text: str) -> ast.expr:
-    """Return the tree of an expression, likewise."""
-    with _PARSING:
+    """Return the tree of an expression, likewise; warnings about its spelling are for no one to see."""
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         return ast.parse(text, mode="eval").body

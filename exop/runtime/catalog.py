@@ -1,11 +1,11 @@
-"""`Catalog`: the slets, channel kinds, transports and builders that plugins register."""
+"""`Catalog`: the slets, channel kinds, functions, transports and builders that plugins register."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exop.errors import PluginError
 from exop.hooks import Plugins
@@ -13,6 +13,9 @@ from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.channels.base import Channel
 from exop.safe_repr import RAISED, message
+
+if TYPE_CHECKING:
+    from exop.model.expressions.functions import Function
 
 _IN_USE: ContextVar[Catalog | None] = ContextVar("exop catalog in use", default=None)
 
@@ -24,6 +27,7 @@ class Catalog:
         self.plugins = plugins
         self.slets: dict[str, SletSpec] = {}
         self.kinds: dict[str, type[Channel]] = {}
+        self.functions: dict[str, Function] = {}
         self._owners: dict[str, str] = {}
 
     def gather(self) -> None:
@@ -32,9 +36,15 @@ class Catalog:
         there = {None, *self.plugins.names()}
         self.slets = {identity: spec for identity, spec in self.slets.items() if spec.plugin in there}
         self.kinds = {name: kind for name, kind in self.kinds.items() if self._owners[name] in there}
-        for hook, take in (("register_channels", self._add_kind), ("register_slets", self._add_slet)):
-            for plugin, offer in self._offers(hook):
-                self._take(plugin, take, offer)
+        functions, self.functions = self.functions, {}
+        hooks = ("register_channels", self._add_kind), ("register_slets", self._add_slet)
+        for hook, take in (("register_functions", self._add_function), *hooks):
+            for plugin, one in self._offers(hook):
+                self._take(plugin, take, one)
+        if gone := {name: one for name, one in functions.items() if name not in self.functions}:
+            from exop.model.expressions.functions import withdraw
+
+            withdraw(gone)
 
     def embed(self, slets: Iterable[SletSpec]) -> None:
         """Add slets of this process, by MODULE:NAME; slets of plugins take precedence."""
@@ -62,6 +72,12 @@ class Catalog:
             raise PluginError(plugin=plugin, problem=problem)
         self.kinds = {**self.kinds, name: kind}
         self._owners[name] = plugin
+
+    def _add_function(self, plugin: str, thing: Any) -> None:
+        # Imported lazily: few plugins have functions.
+        from exop.model.expressions.functions import offer
+
+        self.functions |= offer(plugin, thing)
 
     def _add_slet(self, plugin: str, thing: Any) -> None:
         spec = spec_of(thing).of(plugin)

@@ -270,14 +270,14 @@ class PendingUpdates:
             if not self.place.pending:
                 continue
             condition = next_condition(self.place, trigger.carried)
-            test = condition.test(self.place.settings)
+            test = condition.item_function(self.place.settings)
             if condition.subject == PUNCTUATION:
                 trigger.time_test = test
             elif condition.subject == key or self.section == "channels":  # a channel has one trigger for all names
                 trigger.test, trigger.fields = test, condition.fields
 
     def holds(self, test: Callable[[Any], Any], item: Any) -> bool:
-        """Whether the condition holds for an item."""
+        """Whether the condition holds for an item: NULL does not."""
         try:
             return bool(test(item))
         except BaseException as error:  # noqa: BLE001 (no error of an item's property may lose the item)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from exop.engine.engine import Engine
 from exop.engine.slet import AggregateSlet, aggregation_of
 from exop.errors import SettingError
-from exop.model.meshes.conditional_updates import Condition, ConditionNames, read_condition
 from exop.model.slets.ports import OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, slet, spec_of
 from exop.model.slets.spec import SletSpec
@@ -16,6 +15,9 @@ from exop.safe_repr import error_text
 from exop.stock.event_time import Join, Watermark
 from exop.stock.sinks import WriteLines, WriteParquet, WriteSqlite
 from exop.stock.sources import count_up, read_csv, read_lines, read_log, read_parquet
+
+if TYPE_CHECKING:
+    from exop.expressions import Expression
 
 T = TypeVar("T")
 
@@ -35,8 +37,9 @@ def show(item: Any) -> None:
 class Split(Slet, Generic[T], name="split"):
     """Send each item to the output ports whose conditions hold for it or, if no condition holds, to `rest`.
 
-    There is one output port for each condition, and all outputs have the type of the input. If a condition cannot be
-    tested (because a field is missing, or a comparison such as `None > 60` fails), the slet fails for the item.
+    There is one output port for each condition, and all outputs have the type of the input. A condition that is NULL,
+    such as `None > 60`, does not hold. If a condition cannot be tested (because a field is missing, or a text is
+    compared with a number), the slet fails for the item.
 
     Args:
         conditions: A condition on `item` for each output port, by the name of the port: `{"fast": "item.speed > 60"}`.
@@ -56,7 +59,7 @@ class Split(Slet, Generic[T], name="split"):
 
     def __enter__(self) -> Self:
         self._tests = [
-            (port, _condition(port, text, PortType()).test({}), self.outputs[port].push)
+            (port, _condition(port, text, PortType()).item_function(), self.outputs[port].push)
             for port, text in self.conditions.items()
         ]
         return self
@@ -75,11 +78,14 @@ class Split(Slet, Generic[T], name="split"):
             push(item)
 
 
-def _condition(port: str, text: str, item: PortType) -> Condition:
+def _condition(port: str, text: str, item: PortType) -> Expression:
     if port == "rest":
         problem = "'rest' is the port of the items for which no condition holds; choose another name"
         raise SettingError(place="", setting="conditions", problem=problem)
-    return read_condition(text, ConditionNames(f"conditions.{port}", {"item": item}))
+    # Imported lazily: only conditions need it.
+    from exop.expressions import Names, read_condition
+
+    return read_condition(text, Names(f"conditions.{port}", {"item": item}))
 
 
 class Aggregate(AggregateSlet, name="aggregate"):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 from exop import Application, Batch, InputPort, OutputPort, Platform, Punctuation, Shadow, Slet, input_port, slet
-from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
+from exop.errors import ExpressionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ConditionalUpdate
 from exop.runtime.conditional_updates import AppliedUpdate
@@ -568,7 +568,7 @@ def test_what_cannot_be_pending(platform):
 
     mesh = chain("app", count_to, scale, pulling).build()
     for edit, error, told in (
-        (lambda: mesh.configure("b", by=2, when="y > 1"), ConditionError, "did you mean"),
+        (lambda: mesh.configure("b", by=2, when="y > 1"), ExpressionError, "did you mean"),
         (lambda: mesh.configure("b", by="x", when="x > 1"), SettingError, "by"),
         (lambda: mesh.configure("b", to=1, when="x > 1"), UnknownName, "no setting 'to'"),
         (lambda: mesh.configure("b", when="x > 1"), MeshError, "nothing is to change"),

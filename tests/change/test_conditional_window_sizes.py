@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import pytest
 
 from exop import Application, Batch, Punctuation, Slet, input_port, slet
-from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
+from exop.errors import ExpressionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.slets.slet import spec_of
 from exop.stock.event_time import Watermark
@@ -246,8 +246,8 @@ def test_what_cannot_be(platform):
     seen: list[Any] = []
     mesh = windowed(reports, seen, count=10).build()
     for edit, error, told in (
-        (lambda: mesh.configure("pieces", count=4, when="item.tme > 1"), ConditionError, "did you mean 'time'"),
-        (lambda: mesh.configure("pieces", count=4, when="count > 1"), ConditionError, "no port or setting"),
+        (lambda: mesh.configure("pieces", count=4, when="item.tme > 1"), ExpressionError, "did you mean 'time'"),
+        (lambda: mesh.configure("pieces", count=4, when="count > 1"), ExpressionError, "no port or setting"),
         (lambda: mesh.configure("pieces", when="item.time > 1"), MeshError, "nothing is to change"),
         (lambda: mesh.configure_channel("piece", count=4), UnknownName, "did you mean 'pieces'"),
         (lambda: platform.apply(mesh.configure("pieces", cont=4, when="item.time > 1")), UnknownName, "'count'"),

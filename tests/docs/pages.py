@@ -16,12 +16,14 @@ from typing import Any, Final
 
 import exop
 import exop.engine
+import exop.expressions
 import exop.hooks
 import exop.plugin
 import exop.remoting
 import exop.testing
 import exop.testing.engine_suite
 from exop.bundle.bundles import Bundles
+from exop.model.expressions.functions import FUNCTIONS
 from exop.model.slets.signature import read_settings
 from exop.model.slets.slet import spec_of
 from exop.pictures.notebook import picture_of
@@ -36,7 +38,9 @@ REFERENCE: Final = ROOT / "docs" / "reference"
 START: Final = ROOT / "docs" / "index.md"
 PART: Final = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: The modules whose names are public.
-MODULES: Final = (exop, exop.engine, exop.plugin, exop.hooks, exop.testing, exop.testing.engine_suite, exop.remoting)
+MODULES: Final = (
+    exop, exop.engine, exop.expressions, exop.plugin, exop.hooks, exop.testing, exop.testing.engine_suite, exop.remoting
+)  # fmt: skip
 #: Classes that are not made by users, but returned to them.
 RETURNED: Final = (Plan, Bundles, FailedItem)
 #: Longer defaults are not shown.
@@ -207,7 +211,16 @@ def plan_picture() -> str:
     return picture_of(names["plan"].after, {step.node for step in names["plan"].steps}) + "\n"
 
 
-WRITERS: Final[dict[str, Callable[[str], str]]] = {"slet": slet, "kinds": kinds, "api": api}
+def functions(_: str) -> str:
+    """The functions of expressions, each with an example and its value."""
+    rows = [
+        (f"`{one.signature}`", one.doc, f"`{one.example[0]}` → `{one.example[1].replace('datetime.', '')}`")
+        for one in FUNCTIONS.values()
+    ]
+    return table(("function", "result", "example"), rows)
+
+
+WRITERS: Final[dict[str, Callable[[str], str]]] = {"slet": slet, "kinds": kinds, "api": api, "functions": functions}
 
 
 def pages() -> dict[Path, Callable[[], str]]:

@@ -21,6 +21,7 @@ def test_the_hooks_there_are():
         "register_builders",
         "register_channels",
         "register_commands",
+        "register_functions",
         "register_slets",
         "register_transports",
     ]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exop import Application, EndOfStream, Platform, Punctuation, slet
-from exop.errors import ConditionError, SettingError
+from exop.errors import ExpressionError, SettingError
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.stock.event_time import Join, Kept, Watermark
 from exop.testing import collected
@@ -191,7 +191,7 @@ def test_the_result_has_a_type():
     sides = {"cars": app.add("cars", cars), "tolls": app.add("tolls", tolls)}
     result = app.add("join", "stock:join", sides=sides, by="vid", time="time", within=1)
     app.add("split", "stock:split", item=result, conditions={"fast": "item.cars.speed > 60"})
-    with pytest.raises(ConditionError, match=r"Joined has no field 'car'; did you mean 'cars'"):
+    with pytest.raises(ExpressionError, match=r"Joined has no field 'car'; did you mean 'cars'"):
         app.add("wrong", "stock:split", item=result, conditions={"fast": "item.car.speed > 60"})
     for wrong, text in (
         ({"by": "speed"}, r"the setting 'by' does not fit: Toll has no field 'speed'.*\(tolls\.out sends it\)"),

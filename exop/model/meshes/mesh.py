@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
 from exop.model.meshes import topology
-from exop.model.meshes.conditional_updates import conditional_update, inherited, item_names, read_condition
+from exop.model.meshes.conditional_updates import channel_condition, conditional_update, inherited
 from exop.model.meshes.entries import Entries
 from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Graph, Node, check_channels, check_ports
 from exop.model.slets.memento import Memento
@@ -175,7 +175,7 @@ class Mesh(Graph):
             UnknownName: the mesh has no such node or channel, or the node no such setting. Settings of a channel are
                 checked when the change is planned.
             SettingError: the value of a setting is invalid.
-            ConditionError: *when* is not a valid condition on the items of the node.
+            ExpressionError: *when* is not a valid condition on the items of the node.
             MeshError: a connected port does not exist with these settings.
         """
         if name not in self.nodes and name in self.channels:
@@ -199,7 +199,7 @@ class Mesh(Graph):
 
         Raises:
             UnknownName: no such channel.
-            ConditionError: *when* is not a valid condition on the items of the channel.
+            ExpressionError: *when* is not a valid condition on the items of the channel.
         """
         channel = self.channel(name)
         if when is None:
@@ -207,8 +207,8 @@ class Mesh(Graph):
             return self.edited(channels={name: now})
         if not settings and not close_windows:
             raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
-        condition = read_condition(when, item_names(name, self.pushed(name) or PortType()))
-        update = ConditionalUpdate(condition.text, settings, close_windows)
+        text = channel_condition(channel, when, self.pushed(name) or PortType())
+        update = ConditionalUpdate(text, settings, close_windows)
         return self.edited(channels={name: replace(channel, pending=(*channel.pending, update))})
 
     def restore(self, name: str, memento: Memento, /) -> Self:

@@ -220,7 +220,7 @@ class SletSpec:
         Inputs of unknown type are missing in *inputs*; those in a family are `Any`. *place* is named in errors.
 
         Raises:
-            SettingError, ConditionError: the slet refuses a setting, or a required one is missing.
+            SettingError, ExpressionError: the slet refuses a setting, or a required one is missing.
             SletError: its `specialised` raises another error, or returns invalid ports.
         """
         if not self.specialises or self._asked == (settings, inputs):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from exop import errors
 from exop.errors import ExopError, MeshError, UnknownName
-from exop.model.meshes.conditional_updates import ITEM, ConditionNames, read_condition
+from exop.model.meshes.conditional_updates import ITEM
 from exop.model.meshes.nodes import INBOX, OUTBOX, READER
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.values.classes import Declared
@@ -97,7 +97,12 @@ def answer(
 
 def _query(channel: Channel, predicate: str, most: int | None = None) -> list[Any]:
     """Return the items of the content for which a condition holds, as in a conditional update."""
-    holds = read_condition(predicate, ConditionNames(f"the channel {channel.name!r}", {ITEM: PortType()})).test({})
+    # Imported lazily: only queries need it.
+    from exop.model.expressions.expression import read_condition
+    from exop.model.expressions.reader import Names
+
+    names = Names(f"the channel {channel.name!r}", {ITEM: PortType()})
+    holds = read_condition(predicate, names).item_function()
     content = channel.replay(channel.start) if isinstance(channel, LogChannel) else channel.read("")
     return [item for item in content if holds(item)][:most]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exop import Application, Mesh, OutputPorts, Slet, input_port, slet
-from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName, WiringError
+from exop.errors import ExpressionError, MeshError, SettingError, SletError, UnknownName, WiringError
 from exop.model.meshes.checks import check
 from exop.model.meshes.conditional_updates import applied
 from exop.model.meshes.diff import difference
@@ -367,12 +367,14 @@ def test_types_follow_the_inputs():
     read = Mesh.from_toml(mesh.to_toml(), {**known, "exop.stock.slets:split": spec_of(Split)})
     assert read == mesh
     assert read.node("split").slet.ports == mesh.node("split").slet.ports
-    text = mesh.replace("numbers", words_of)
+    with pytest.raises(ExpressionError, match=r"^split\.conditions\.big: str and int cannot be compared"):
+        mesh.replace("numbers", words_of)
+    text = mesh.configure("split", conditions={"big": "item is not None"}).replace("numbers", words_of)
     assert text.node("split").slet.ports["big"].type.item is str
     with pytest.raises(WiringError, match=r"split\.big cannot feed sink\.item"):
         check(text, {kind.kind: kind for kind in BUILT_IN}, difference(mesh, text))
     assert mesh.remove("numbers").node("split").slet.ports["big"].type == PortType()
-    with pytest.raises(ConditionError, match=r"^split\.conditions\.big: \w+ has no field 'speed'"):
+    with pytest.raises(ExpressionError, match=r"^split\.conditions\.big: \w+ has no field 'speed'"):
         cars().configure("split", conditions={"big": "item.speed > 1"})
 
 

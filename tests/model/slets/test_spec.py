@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exop import Application, slet
-from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName
+from exop.errors import ExpressionError, MeshError, SettingError, SletError, UnknownName
 from exop.model.meshes.mesh import Node
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.signature import read_function, read_settings
@@ -139,10 +139,10 @@ def test_families_of_outputs_get_a_type():
 
 def test_what_specialised_raises_names_the_node(monkeypatch):
     """An error of the model keeps its class and gets the node as its place; any other is a `SletError`."""
-    condition = {"condition": "item >", "position": 6, "problem": "no expression"}
+    condition = {"expression": "item >", "position": 6, "problem": "no expression"}
     for error, kind, text in (
         (SettingError(place="", setting="times", problem="it is odd"), SettingError, "node: the setting 'times' does"),
-        (ConditionError(place="times", **condition), ConditionError, "node.times: no expression"),
+        (ExpressionError(place="times", **condition), ExpressionError, "node.times: no expression"),
         (MeshError("no such thing"), SletError, "specialised raised MeshError: no such thing"),
         (ValueError("odd"), SletError, "specialised raised ValueError: odd"),
         (

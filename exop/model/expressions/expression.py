@@ -1,0 +1,102 @@
+"""`Expression`: a checked text, and its functions of items and of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from exop.model.expressions import tree
+from exop.model.expressions.python import compiled, folded
+from exop.model.expressions.reader import Names, Reader
+from exop.model.expressions.tree import TYPES, Tree
+from exop.model.types.description import Type, built
+
+NO_SETTINGS: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A checked expression; `read` returns one.
+
+    Attributes:
+        text: The text as written, in one line.
+        subject: The port or name whose items it reads; empty if it reads none.
+        fields: The fields of the item that it reads; `None`: the whole item.
+        settings: The settings that it reads.
+    """
+
+    text: str
+    subject: str
+    fields: tuple[str, ...] | None
+    settings: tuple[str, ...]
+    place: str = field(repr=False, compare=False)
+    root: Tree = field(repr=False, compare=False)
+
+    @property
+    def type(self) -> Type:
+        """The type of its values, with `None` if it may be NULL."""
+        known = self.root.type
+        if not self.root.nullable or known.takes_none:
+            return known
+        return built("union", f"{known} | None", arguments=(known, TYPES["none"]))
+
+    def item_function(self, settings: Mapping[str, Any] = NO_SETTINGS) -> Callable[[Any], Any]:
+        """Return the function of an item that computes the expression with these *settings*.
+
+        The function raises what fails: a missing field, a division by zero, an integer beyond 64 bits, types that do
+        not go together.
+
+        >>> from exop.expressions import Names, read
+        >>> from exop.plugin import PortType
+        >>> read("item['x'] * 2 + 1", Names("doubled", {"item": PortType()})).item_function()({"x": 3})
+        7
+        """
+        return compiled(folded(self.root, settings))
+
+    def column_function(self, settings: Mapping[str, Any] = NO_SETTINGS) -> Callable[[Any], Any]:
+        """Return the function of a `pyarrow.RecordBatch` or `Table` that computes an array with a value for each row.
+
+        The values are those of `item_function` for each row; it fails if that would fail for a row. The fields of the
+        item are the columns; other columns are ignored.
+
+        Raises:
+            ExpressionError: the expression reads the whole item.
+        """
+        # Imported lazily: only columns need pyarrow.
+        from exop.model.expressions.columns import column_function
+
+        return column_function(folded(self.root, settings), self)
+
+
+def read(text: str, names: Names) -> Expression:
+    """Read an expression.
+
+    Raises:
+        ExpressionError: the text is no expression, or names what is not there; the error points at the place.
+    """
+    reader = Reader(text, names)
+    root = reader.read()
+    return Expression(reader.text, reader.subject, *_needed(root), names.place, root)
+
+
+def read_condition(text: str, names: Names) -> Expression:
+    """Read an expression that holds or does not hold for an item: a Boolean that looks at the item of one port.
+
+    NULL does not hold.
+
+    Raises:
+        ExpressionError: the text is no condition; the error points at the place.
+    """
+    reader = Reader(text, names)
+    root = reader.condition()
+    return Expression(reader.text, reader.subject, *_needed(root), names.place, root)
+
+
+def _needed(root: Tree) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the fields that are read, if the item is used for nothing else, and the settings."""
+    parts = [*root.walk()]
+    found = [one.name for one in parts if isinstance(one, tree.Field) and isinstance(one.of, tree.Subject)]
+    whole = sum(isinstance(one, tree.Subject) for one in parts) > len(found)
+    settings = dict.fromkeys(one.name for one in parts if isinstance(one, tree.Setting))
+    return None if whole else tuple(dict.fromkeys(found)), tuple(settings)
