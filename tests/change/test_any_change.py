@@ -416,7 +416,7 @@ class Changes:
                 added = {f"to.{other}": ChannelSpec(f"{name}.{other}")}
                 return mesh.rewire(name, **added, **dict.fromkeys(gone))
             whole = self.chance.choice(("is", "is not"))
-            return mesh.configure(name, conditions={"whole": f"item {whole} item", other: "item is not item"})
+            return mesh.configure(name, conditions={"whole": f"item {whole} None", other: "item is None"})
         ports = [port for port in mesh.nodes[node].inputs() if self.passes(mesh, mesh.nodes[node].ports[port])]
         if not ports:
             return mesh
@@ -426,7 +426,7 @@ class Changes:
         if self.chance.random() < 0.5:
             split = Node(name, spec_of(Relay), {}, {"side.came": came, "to.whole": out})
         else:
-            conditions = {"whole": "item is item"}
+            conditions = {"whole": "item is not None"}
             split = Node(name, spec_of(Split), {"conditions": conditions}, {"item": came, "whole": out, "rest": out})
         return mesh.add(split, ChannelSpec(out, self.chance.choice(("direct", "queue")))).rewire(node, **{port: out})
 

@@ -295,9 +295,9 @@ def test_bad_proofs():
 
 def test_a_slet_whose_ports_its_settings_name(line):
     """`add` connects them by name; `configure` plans those that come and go, and refuses to drop one that is read."""
-    answer_of("add", "line.split", "stock:split", "item=tag", 'conditions={odd = "item > 5"}')
+    answer_of("add", "line.split", "stock:split", "item=tag", "conditions={odd = \"item > '5'\"}")
     answer_of("add", "line.shown", "stock:pass_on", "item=split.odd")
-    text = answer_of("configure", "line.split", 'conditions={odd = "item > 5", low = "item < 2"}', "--dry-run")
+    text = answer_of("configure", "line.split", "conditions={odd = \"item > '5'\", low = \"item < '2'\"}", "--dry-run")
     assert "replace split: by itself, with the port low" in text
     text = answer_of("configure", "line.split", "conditions={}", code=2)
     assert "split.odd feeds shown.item through 'split.odd'" in text
