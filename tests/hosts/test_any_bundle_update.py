@@ -113,13 +113,14 @@ class Campaign:
         used = {node.slet.plugin for node in nodes if name in ("a", node.host)} & {lost, *gone}
         self.told.append(f"{lost} is {how} when {name} is started again, which uses {used}")
         self.there.all[name].close()
+        wires = remembered(bundles)
         copy = shutil.copytree(bundles / lost, self.there.folder / "copies" / f"{len(self.told)}" / lost)
         if how == "removed":
             shutil.rmtree(bundles / lost)
         elif how == "damaged":
             (bundles / lost / "slets.py").write_text("damaged")
         else:  # with those that import from it, which would start it
-            kept = {key: wires for key, wires in remembered(bundles).items() if key not in {lost, *gone}}
+            kept = {key: imports for key, imports in wires.items() if key not in {lost, *gone}}
             (bundles / STARTED).write_text(json.dumps(kept))
         found = examine(self.there.folder / name)
         assert [one.partition(":")[0] for one in found["down"]][:1] == ["app"] * bool(used), f"check: {found['down']}"
@@ -134,8 +135,8 @@ class Campaign:
             (bundles / f".{lost}.digest").unlink()
         if how != "not started":
             one.bundles.install(copy)
-        for key in (lost, *gone):
-            one.bundles.start(key)
+        for key in (lost, *gone):  # a cut-off update may have left a newer version to import from
+            one.bundles.start(key, wires[key])
         if used:
             one.restart("app")
 
