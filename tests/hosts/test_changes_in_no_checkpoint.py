@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,11 @@ import pytest
 
 from bench.durable_app.engine import Doubled, doubled_here
 from exop import Application, Platform, hookimpl, slet
-from exop.errors import StateError
+from exop.errors import ExopError, PlanError, StateError, WiringError
 from exop.hooks import Plugins
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import Last, collect, keeps, opened
-from tests.rig import eventually
+from tests.rig import eventually, stress_seeds
 
 #: The last number that sources emit so far.
 READY = [0]
@@ -179,3 +182,83 @@ def test_dead_letters_that_are_tried_again_and_in_no_checkpoint(tmp_path: Path):
         assert a.memento("app", "keeps").items == [2 * number for number in range(1, 21) if number != 5]
         assert a.retry_dead_letters("app", "some") == 1
         eventually(lambda: a.memento("app", "keeps").items[-1] == 10, "the dead letter")
+
+
+def campaign(seed: int, folder: Path) -> str:
+    """Change a chain of slets, perhaps with an engine, on one host or two; kill a host that has stored nothing since.
+
+    Returns why the mesh was refused, or nothing.
+    """
+    chance, read = random.Random(seed), partial(_taken, "app")
+    hosts = chance.choice((("a",), ("a", "c"), ("a", "c")))
+    app, between = Application("app"), [f"pass{number}" for number in range(chance.randint(1, 3))]
+    app.durable(every=3600)
+    end: Any = app.on(chance.choice(hosts)).add("rising", rising)
+    middles = dict.fromkeys(between, passes)
+    if by := chance.randrange(2):
+        at = chance.randint(1, len(between))
+        middles = dict([*list(middles.items())[:at], ("engine", Doubled), *list(middles.items())[at:]])
+    for name, slet_of in middles.items():
+        kind = chance.choice(("direct", "queue"))
+        out = app.channel(f"{name}s", kind, host=chance.choice(hosts) if kind == "queue" else None)
+        port = "number" if name == "engine" else "item"
+        app.on(chance.choice(hosts)).add(name, slet_of, out=out, **{port: end})
+        end = out
+    app.on(chance.choice(hosts)).add("keeps", keeps, item=end)
+    READY[0] = 10
+    with ExitStack() as stack:
+        there = {name: stack.enter_context(platform(name, folder)) for name in hosts}
+        for name in hosts[1:]:
+            there["a"].remoting.connect(f"inproc:{name}")
+        try:
+            mesh = there["a"].apply(app.build())
+        except (WiringError, PlanError) as refused:
+            if "commits by itself" not in str(refused):
+                raise
+            return str(refused)
+        factor = 1 + by
+        eventually(lambda: read(there["a"])[-1:] == [10 * factor], "the first ones")
+        there["a"].checkpoint("app")
+        READY[0] = 20
+        eventually(lambda: read(there["a"])[-1:] == [20 * factor], "more")
+        name = chance.choice(sorted({node.host or "a" for node in mesh.nodes.values()}))
+        there[name]._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        after = mesh.replace(chance.choice(between), evens)
+        there["a"].apply(after.replace("engine", doubled_here) if by and chance.random() < 0.5 else after)
+        READY[0] = 30
+        source = there[mesh.node("rising").host or "a"].deployment("app").components["rising"]
+        eventually(lambda: source.state.number > 20 or source.driver.held_by, "what comes of it")  # type: ignore[union-attr]
+        there[name].close()
+        there[name] = stack.enter_context(platform(name, folder))
+        for other in hosts[1:]:
+            there["a"].remoting.connect(f"inproc:{other}")
+        READY[0] = 60
+        eventually(lambda: read(there["a"])[-1:] == [60 * factor], "the rest")
+        kept = [number // factor for number in read(there["a"])]
+        assert halved(kept), f"{seed}: {kept}\n{after.to_toml()}\n{name} was killed"
+    return ""
+
+
+def _taken(application: str, home: Platform) -> list[int]:
+    """What the sink has, as far as it can be asked."""
+    with suppress(ExopError):
+        return list(home.memento(application, "keeps").items)
+    return []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_change_that_is_in_no_checkpoint(tmp_path: Path, seed: int) -> None:
+    """Nothing is lost, doubled or out of order, wherever the change is made again."""
+    campaign(seed, tmp_path)
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_any_change_that_is_in_no_checkpoint_for_long(tmp_path: Path) -> None:
+    """The same with as many seeds as the time allows."""
+    for seed in stress_seeds():
+        try:
+            campaign(seed, tmp_path / str(seed))
+        except BaseException as problem:
+            problem.add_note(f"EXOP_STRESS=1:{seed}")
+            raise
