@@ -413,7 +413,7 @@ class _Writer:
 
 
 def _key(part: Tree) -> Any:
-    """What two parts have in common that need to be computed once: the same field, or the same part."""
+    """Return a key that parts share if one computation serves them: the same field, or the same part."""
     if isinstance(part, tree.Field):
         return (_key(part.of), part.name)
     return part.name if isinstance(part, (tree.Subject, tree.Setting)) else id(part)

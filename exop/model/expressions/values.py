@@ -1,4 +1,4 @@
-"""What the operations of expressions mean for values of Python.
+"""The meaning of the operations of expressions for Python values.
 
 These functions take any values: NULL (`None`) gives NULL, numbers of NumPy count as those of Python, and what does not
 go together raises. The compiled forms are shortcuts for the common types, and call these functions for all others.
