@@ -17,7 +17,9 @@ from exop.errors import StateError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.slet import spec_of
+from exop.runtime.lifecycle import State
 from exop.stock.slets import count_up
+from exop.wiring.changes import change
 from tests.hosts.hosts_rig import GATES, SEEN, Last, collect, keeps, opened
 from tests.rig import eventually
 
@@ -71,13 +73,26 @@ class Twice(Doubled, own_driver=True, name="twice"):
     """Another engine that doubles."""
 
 
+class Fails(Doubled, own_driver=True, name="fails"):
+    """Fails at 20, and computes another batch all the same, when `WORKS` is set."""
+
+    most: int = 20
+
+    def work(self, event: int, state: dict[str, int]) -> int:
+        """Double it."""
+        if event == 21:
+            self.out.fail(ValueError("it does not work"))
+            WORKS.wait()
+        return 2 * event
+
+
 class Offered:
     """The plugin with the slets."""
 
     @hookimpl
     def register_slets(self) -> list[Any]:
         """All of them."""
-        here = [steps, evens, passing, slowly, breaks, Twice]
+        here = [steps, evens, passing, slowly, breaks, Twice, Fails]
         return [count_up, collect, keeps, opened, Doubled, doubled_here, *here]
 
 
@@ -253,3 +268,38 @@ def test_what_a_slet_has_pulled_is_in_the_checkpoint_of_the_cut(tmp_path: Path):
         eventually(lambda: emitted(a, "x") == 100, "all of x")
         a.checkpoint("app")
         eventually(lambda: c.memento("app", "keeps").items == [*range(1, 101)], "all of x")
+
+
+def test_a_failed_engine_puts_out_nothing_from_the_cut_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its next batch would be in the checkpoint of the cut twice: as its output, and as input for its successor."""
+    LIMIT.update(x=20)
+    WORKS.clear()
+    with platform("c", tmp_path) as c, ExitStack() as stack:
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        app = Application("app")
+        app.durable(every=3600)
+        app.on("c").add("keeps", keeps, item=app.add("engine", Fails, number=app.add("x", steps)))
+        mesh = a.apply(app.build())
+        eventually(lambda: c.memento("app", "keeps").items == [*range(2, 42, 2)], "the first batch")
+        LIMIT.update(x=60)
+        engine = a.deployment("app").components["engine"]
+        eventually(lambda: engine.status is State.FAILED and engine.tie.arrived("number") == 60, "it has failed")
+        tie, was, peek = engine.tie, engine.tie.committed.batch, change.peek_unsent
+
+        def late(component: Any, successor: Any) -> Any:
+            WORKS.set()
+            eventually(lambda: tie.held or tie.committed.batch > was, "it is held, or goes on")
+            return peek(component, successor)
+
+        monkeypatch.setattr(change, "peek_unsent", late)
+        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        a.apply(mesh.replace("engine", doubled_here))
+        monkeypatch.undo()
+        eventually(lambda: a.status("app")["checkpoints"]["failing"], "a checkpoint after the change")
+        stack.close()
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        LIMIT.update(x=70)
+        eventually(lambda: c.memento("app", "keeps").items[-1] == 140, "all of x")
+        assert c.memento("app", "keeps").items == [*range(2, 142, 2)]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from exop import Application, InputPort, Punctuation, Slet, input_port, slet
-from exop.errors import LifecycleError, PlanError
+from exop.errors import LifecycleError, PlanError, StateError
 from exop.hosts.moves.handing import Handing
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
@@ -161,6 +162,39 @@ def test_punctuations_wait_while_their_channel_moves(kind: str, meets: bool):
             there.move(host, "items")
         bad.clear()
         there.home.resume(APP, "sink")
+        eventually(lambda: there.home._hosts.homes[APP].finished, "the end")
+        assert seen == [one for number in range(1, 5) for one in (number, Punctuation(number))]
+
+
+def test_punctuations_that_wait_in_a_queue_that_goes_are_in_the_checkpoint_of_the_cut(tmp_path: Path):
+    """Their channel moves, and the host is killed before another checkpoint: the stream goes on with them."""
+    bad, seen = [True], list[Any]()
+
+    class Meets(Slet):
+        @input_port
+        def left(self, x: int) -> None:
+            """Drop."""
+
+        @input_port
+        def right(self, x: int | Punctuation) -> None:
+            """Write down."""
+            if x == 1 and bad:
+                raise ValueError("not now")
+            seen.append(x)
+
+    with hosts("h1", "h2", slets=(marked, Meets), state=tmp_path) as there, ExitStack() as stack:
+        app = Application(APP)
+        app.durable(every=3600)
+        items = app.add("marked", marked, out=app.channel("items"))
+        app.add("sink", Meets, right=items, left=app.add("others", count_to, to=3))
+        there.home.apply(app.build())
+        suspended(there.home, APP, "sink")
+        eventually(lambda: there.component("h1", "marked").has_ended, "all waits")
+        there.home._applications.store.checkpoints.write = Mock(side_effect=StateError("no room"))  # type: ignore
+        there.move("h2", "items")
+        there.home.close()
+        bad.clear()
+        there.back("h1", stack)
         eventually(lambda: there.home._hosts.homes[APP].finished, "the end")
         assert seen == [one for number in range(1, 5) for one in (number, Punctuation(number))]
 

@@ -135,13 +135,11 @@ class EngineJournal(Tie):
         """Wait until all emitted output is sent; return `False` after *timeout* seconds."""
         return True
 
-    def hold(self, timeout: float) -> None:
-        """Make later batches wait until `release`; wait up to *timeout* seconds until the emitted output is sent."""
+    def hold(self, timeout: float) -> bool:
+        """Make later batches wait until `release`; return whether none is being emitted within *timeout* seconds."""
         with self._changed:
             self.held = True
-            emitted = self._changed.wait_for(lambda: not self._emitting, timeout)
-        if emitted:
-            self.settle(timeout)
+            return self._changed.wait_for(lambda: not self._emitting, timeout)
 
     def _set(self, flag: str, value: bool) -> None:
         with self._changed:

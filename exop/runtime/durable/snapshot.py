@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, NotStorable, StoredStateError, counted
-from exop.model.items import Window
+from exop.model.items import CONTROL, EndOfStream, Window
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH, read_toml
 from exop.model.values.encoding import decode, encode
@@ -226,11 +226,14 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> list[list[st
         if isinstance(channel, Buffered) and channel.depth > channel.capacity:
             for driver in deployment.inlets.pushers(channel):
                 driver.overfill(channel)
-    for name, held in gone:  # behind what was in flight at the port, before what waits in its queue
-        if (entry := deployment.entries.get(name.rpartition(" -> ")[2])) is None:
-            raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
-        deployment.inlets.post(InFlight(entry, *one) for one in held["entries"] if one[0] != "control")
     deployment.joined, *cut = parts.get(("cut", ""), [deployment.joined])
+    continued = cut[0] if cut else ()
+    for name, held in gone:  # behind what was in flight at the port, before what waits in its queue
+        port = name.rpartition(" -> ")[2]
+        if (entry := deployment.entries.get(port)) is None:
+            raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
+        dropped = EndOfStream if port in continued else CONTROL  # as `CatchUp` moves the others
+        deployment.inlets.post(InFlight(entry, *one) for one in held["entries"] if not isinstance(one[1], dropped))
     return [*cut]
 
 

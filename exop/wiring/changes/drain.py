@@ -162,13 +162,14 @@ class Drain:
 
     def _stop(self, component: Component, driver: Driver) -> None:
         """Stop a slet that leaves, and is iterated or drives itself."""
-        if component.spec.own_driver and component.status in (State.ACTIVE, State.SUSPENDED):
+        tie, runs = component.tie, component.status in (State.ACTIVE, State.SUSPENDED)
+        if component.spec.own_driver and runs:
             self.undo.append(component.proceed)
             try:
                 quiesce(self.pause, component, driver)
             except PlanError as problem:
                 there = self.region.after.graph.nodes.get(component.node.name)
-                if component.tie is None or there is None:
+                if tie is None or there is None:
                     raise
                 if component.state is not None and not there.component.node.lose_state:
                     raise  # its memento is that of before
@@ -176,8 +177,10 @@ class Drain:
                 logger("exop.wiring").warning(
                     "an engine has not finished before its replacement", node=component.id, problem=str(problem)
                 )
-            if component.tie is not None:  # its further output would have no reader
-                component.tie.hold(self.pause.timeout)
+        if tie is not None:  # its further output would have no reader, also if it has failed, and goes on
+            self.undo.append(tie.release)
+            if tie.hold(self.pause.timeout if runs or tie.place is not None else 0.0) and runs:
+                tie.settle(self.pause.timeout)
 
     def check_inlets(self, leaves: Callable[[str], bool]) -> None:
         """Raise `PlanError` if the change removes an endpoint where work of the drivers, which are parked, waits.
@@ -360,15 +363,15 @@ def unprocessed(component: Component, successor: Component) -> Iterator[tuple[st
         if found or pulled is not None:
             entry, whole = successor.port_placeholder(port), component.spec.ports[name].type.form != "item"
             work = [(method_for(one, whole=whole and pulled is None), one) for one in found]
+            # Its predecessor has counted them; a port that pulls counts a batch as one.
+            items = (method != "control" if pulled is not None else count_items(method, one) for method, one in work)
+            successor.metrics.tallies[name].returned = sum(items)
             yield name, pulled is None, [InFlight(entry, *one) for one in work]
 
 
 def hand_over_input(component: Component, successor: Component, inlets: Inlets, wiring: Wiring) -> None:
     """Give the input that a slet has not processed to its successor, behind its output and before further input."""
     for port, first, work in unprocessed(component, successor):
-        # Its predecessor has counted them; a port that pulls counts a batch as one.
-        counted = (count_items(one.method, one.payload) if first else one.method != "control" for one in work)
-        successor.metrics.tallies[port].returned += sum(counted)
         inlets.post(work, first=first)
         if not first:
             component.pulled[port].taken.clear()

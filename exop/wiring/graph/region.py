@@ -197,8 +197,11 @@ def _pushers(deployment: Deployment, wiring: Wiring, queue: Buffered, tell: Any 
     name = ids.channel_of_queue(queue.name)
     if queue not in (deployment.inserted.get(queue.name), deployment.channels.get(queue.name)):
         return set()
-    before = ids.input_queue(name)
-    keys = {("queue", before)} if before in wiring.inserted and before != queue.name else wiring.pushers(name)
+    before, channel = ids.input_queue(name), wiring.graph.channels.get(name)
+    if channel is not None and channel.buffered and channel is not queue:  # the queue is that of one of its ports
+        keys = {("queue", name)}
+    else:
+        keys = {("queue", before)} if before in wiring.inserted and before != queue.name else wiring.pushers(name)
     found = {driver for key in keys if (driver := _driver(deployment, *key)) is not None}
     for one in map(deployment.channels.get, queue.feeders):
         if tell is not None and isinstance(one, Outbox) and one.passed_on(tell):

@@ -115,6 +115,18 @@ def test_a_pulled_port_in_a_diamond_goes_on(rig, reader, between):
     rig.undeploy(deployment)
 
 
+@pytest.mark.parametrize("reader", [FirstLeft, PullingEngine])
+def test_both_ports_pull_from_one_queue(rig, narrow, reader):
+    """What brings the next item is the driver of that queue, and not its source, which has room, or has ended."""
+    app, seen = Application("one-queue"), list[int]()
+    items = app.channel("items", kind="queue", capacity=2 * LAST)
+    app.add("numbers", source_of(range(LAST)), out=items)
+    app.add("sink", collector(seen), item=app.add("reader", reader, left=items, right=items))
+    deployment = rig.run(app)
+    assert seen == [*range(LAST), *range(LAST)]
+    rig.undeploy(deployment)
+
+
 @pytest.mark.parametrize("replaced", [True, False])
 def test_a_diamond_that_has_no_end_names_the_queue_and_the_cures(monkeypatch, replaced):
     """Beyond the bound the queue is in trouble: who takes nothing from it, until what comes, and what helps."""
@@ -275,7 +287,7 @@ def narrow(monkeypatch):
     monkeypatch.setattr("exop.wiring.graph.binding.INSERTED_CAPACITY", 3)
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 4, 5])
+@pytest.mark.parametrize("seed", [0, 2, 3, 4, 5, 3002300235])  # the last: two ports pull from one queue
 def test_a_full_queue_does_not_grow_beside_checkpoints_and_changes(narrow, seed):
     """A driver that has exceeded a capacity to reach its safe point takes nothing more until there is room."""
     with Platform() as platform:
