@@ -223,10 +223,10 @@ class Deployment:
         SAMPLER.add(self._look)
 
     def end_sources(self) -> None:
-        """Make every α-slet end its stream; items in flight and in queues are still processed."""
+        """Make every α-slet end its stream, where a restart may not; items in flight and in queues are processed."""
         for component in self.components.values():
             if component.spec.role is Role.ALPHA and component.driver is not None:
-                component.driver.end()
+                component.driver.end(self.await_checkpoint)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until every component has ended; return `False` if *timeout* seconds have passed before.
@@ -336,8 +336,8 @@ class Deployment:
 
     def await_checkpoint(self) -> None:
         """Let hosts and engines, which count, get no more until a checkpoint has what is changed now."""
-        ties = (one.tie for one in self.components.values() if one.tie is not None)
-        places: Iterable[Any] = chain(self.channels.values(), ties) if self.mesh.durable is not None else ()
+        ties = [one.tie for one in list(self.components.values()) if one.tie is not None]
+        places: Iterable[Any] = chain(list(self.channels.values()), ties) if self.mesh.durable is not None else ()
         for place in places:
             place.await_checkpoint()
 

@@ -20,7 +20,7 @@ from exop.errors import ExopError, PlanError, StateError, WiringError
 from exop.hooks import Plugins
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import Last, collect, keeps, opened
-from tests.rig import eventually, stress_seeds
+from tests.rig import PATIENCE, eventually, stress_seeds
 
 #: The last number that sources emit so far.
 READY = [0]
@@ -182,6 +182,69 @@ def test_dead_letters_that_are_tried_again_and_in_no_checkpoint(tmp_path: Path):
         assert a.memento("app", "keeps").items == [2 * number for number in range(1, 21) if number != 5]
         assert a.retry_dead_letters("app", "some") == 1
         eventually(lambda: a.memento("app", "keeps").items[-1] == 10, "the dead letter")
+
+
+def killed(a: Platform, stack: ExitStack, folder: Path) -> Platform:
+    """The platform, which has written no checkpoint any more, started again."""
+    stack.close()
+    a = stack.enter_context(platform("a", folder))
+    a.remoting.connect("inproc:c")
+    eventually(lambda: "app" in a.applications(), "the application")
+    return a
+
+
+def test_an_end_on_request_that_is_in_no_checkpoint(tmp_path: Path):
+    """After a kill the sources go on: hosts and engines, which count, have not got the end in place of an item."""
+    READY[0] = 10
+    with platform("c", tmp_path) as c, ExitStack() as stack:
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        app = Application("app")
+        app.durable(every=3600)
+        app.add("there", keeps, item=app.add("engine", Doubled, number=app.add("numbers", rising)))
+        app.on("c").add("keeps", keeps, item=app.add("rising", rising, out=app.channel("far")))
+        a.apply(app.build())
+        eventually(lambda: c.memento("app", "keeps").items == [*range(1, 11)], "the first ones")
+        eventually(lambda: a.memento("app", "there").items == [*range(2, 21, 2)], "those of the engine")
+        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        a.end("app")
+        eventually(lambda: a.deployment("app").components["rising"].has_ended, "the end")
+        time.sleep(0.1)  # the end would arrive
+        assert not c.deployment("app").components["keeps"].has_ended
+        a = killed(a, stack, tmp_path)
+        READY[0] = 30
+        eventually(lambda: 30 in c.memento("app", "keeps").items and 60 in a.memento("app", "there").items, "the rest")
+        assert c.memento("app", "keeps").items == [*range(1, 31)]
+        assert a.memento("app", "there").items == [*range(2, 61, 2)]
+        a.end("app")
+        eventually(lambda: a.deployment("app").components["rising"].has_ended, "the end")
+        a.checkpoint("app")
+        assert a.wait("app", PATIENCE)
+
+
+def test_a_push_of_a_client_that_is_in_no_checkpoint(tmp_path: Path):
+    """After a kill nobody pushes it again: no item of the source has its number at the host that has received it."""
+    READY[0] = 10
+    with platform("c", tmp_path) as c, ExitStack() as stack:
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        eventually(lambda: "a" in c.remoting.peers and c.remoting.peers["a"].connected, "a link")
+        app = Application("app")
+        app.durable(every=3600)
+        far = app.add("rising", rising, out=app.channel("far", "queue"))
+        app.on("c").add("keeps", keeps, item=far)
+        a.apply(app.build())
+        eventually(lambda: c.memento("app", "keeps").items == [*range(1, 11)], "the first ones")
+        client = c.remoting.peers["a"].platform().channel("app", "far")
+        client.push([100])
+        a.checkpoint("app")
+        eventually(lambda: 100 in c.memento("app", "keeps").items, "what a checkpoint has")
+        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        client.push([200])
+        a = killed(a, stack, tmp_path)
+        READY[0] = 30
+        eventually(lambda: 30 in c.memento("app", "keeps").items, "the rest")
+        assert c.memento("app", "keeps").items == [*range(1, 11), 100, *range(11, 31)]
 
 
 def campaign(seed: int, folder: Path) -> str:

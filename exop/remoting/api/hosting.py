@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 from exop.errors import ExopError, PeerRefused, PlanError, UnknownName
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, PEER, operation
-from exop.runtime.channels.reader import answer, changes_content
+from exop.runtime.channels.reader import PUSH, answer, changes_content
 from exop.runtime.dataflow.entry import Entry
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 What: TypeAlias = Literal["begin", "feed", "state", "end"]
 #: Bytes of a request with a topology, also of a message about a plan, with that of a fragment.
 TOPOLOGY: Final = MIB
+#: Seconds for which a push into a queue waits for the end of a change.
+PUSHING: Final = 2.0
 
 
 def where_it_runs(method: F) -> F:
@@ -148,12 +150,26 @@ class Hosting:
                 raise PlanError(f"a change of {application} removes or moves the channel {channel!r}; try again")
             return entry
 
+        def pushed_into() -> Entry:
+            """Let hosts and engines get nothing more until a checkpoint has what no source emits again."""
+            entry = into()
+            deployment.await_checkpoint()  # no checkpoint is captured before the items are in the channel
+            return entry
+
         if access == "write":
             into()
         elif peer and not found.filled:  # the slet that reads it there waits, and asks again
             raise PlanError(f"the channel {channel!r} of {application} is not filled yet; try again")
         ends = (*deployment.mesh.producers(channel), *deployment.mesh.consumers(channel))
-        return answer(found, into, [node.slet.ports[port].type for node, port in ends], method, arguments)
+        types = [node.slet.ports[port].type for node, port in ends]
+        if method != PUSH:
+            return answer(found, into, types, method, arguments)
+        if not deployment.changing.acquire(timeout=PUSHING):
+            raise PlanError(f"a change or a checkpoint of {application} is being made; try again")
+        try:
+            return answer(found, pushed_into, types, method, arguments)
+        finally:
+            deployment.changing.release()
 
     @operation(role="operate", patience=LONG, long=True)
     def accept_loss(self, application: str, channel: str = "") -> list[str]:

@@ -103,6 +103,7 @@ class Driver:
         sleeping: The driver has nothing to do, and waits for `wake`.
         halting, retired, ending, restarting: Requests to stop at once, to stop because the slet was replaced, to end
             the stream, and to begin another iteration.
+        before_end: Called just before a stream ends on request.
         relieved: The driver was retired before its items in flight were assigned to others: it leaves them there.
         probing: The next item is to be measured.
         parked: The driver waits at its safe point, outside of a slet that it iterates.
@@ -133,6 +134,7 @@ class Driver:
         self.origin = 0.0
         self.idle: Callable[[], Callable[[], None] | None] | None = None
         self.on_caught_up: Callable[[], None] = lambda: None
+        self.before_end: Callable[[], object] = bool
         self.on_defect: Callable[[BaseException, InFlight | None], Unwind | None] | None = None
         self.waits_at: Buffered | None = None
         self.overfilled: list[Bounded] = []
@@ -185,8 +187,9 @@ class Driver:
     #: Let the driver continue, unless another thread has also closed it.
     open = partialmethod(_close, -1)
 
-    def end(self) -> None:
-        """Ask a source to end its stream at the next safe point."""
+    def end(self, before: Callable[[], object] = bool) -> None:
+        """Ask a source to end its stream at the next safe point, and to call *before* just before it does."""
+        self.before_end = before
         self._request("ending")
 
     #: Ask the driver to stop at the next safe point, even with items in flight.

@@ -177,6 +177,8 @@ class SourceDriver(ThreadDriver):
             self.attend()
         if self.retired:  # the replacement sends the end
             return
+        if self.ending:
+            self.before_end()
         try:
             self._finish()
         except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
@@ -386,9 +388,9 @@ class EngineDriver(Driver):
                 threading.Thread(target=self._catch_up_apart, name=f"exop {self.name} (given)", daemon=True).start()
                 self._prompted = True
 
-    def end(self) -> None:
+    def end(self, before: Callable[[], object] = bool) -> None:
         """End the stream after the current push; refuse later pushes."""
-        super().end()
+        super().end(before)
         self.prompt()  # in another thread, because a waiting push may hold the lock
 
     def _catch_up_apart(self) -> None:
@@ -400,6 +402,7 @@ class EngineDriver(Driver):
             finally:
                 self.rest()
             if self.ending and not (self._over or self.retired):
+                self.before_end()
                 self._finish()
                 self._over = True
 
