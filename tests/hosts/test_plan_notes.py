@@ -12,7 +12,7 @@ from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, slow_connect
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.mesh import Mesh
 from exop.wiring.changes.arrivals import MoveCost
-from tests.hosts.hosts_rig import check, collect, double, hosts, numbers
+from tests.hosts.hosts_rig import check, collect, double, hosts, keyless, numbers, rows
 
 
 def spanning() -> Mesh:
@@ -107,6 +107,24 @@ def test_where_streams_meet_before_a_connector_is_named():
     cure = 'give the channel connector={"ack": "done"}, with which a crash of a host may lose, double or replace items'
     assert note.endswith(cure)
     assert meeting(ack="done") == []
+
+
+def test_dead_letters_that_come_from_several_drivers_are_named():
+    """A slet sets aside its own failures, and what the table behind it refuses, in an order that no restart repeats."""
+
+    def refused(*, shared: bool) -> list[str]:
+        app = Application("app")
+        app.durable(every=2.0)
+        table = app.channel("table", "table", key="n")
+        app.add("one", keyless, item=app.add("source", numbers), out=table, dead_letters=app.channel("dead"))
+        if shared:
+            app.add("other", rows, out=table)
+        app.on("b").add("look", "stock:pass_on", item="dead")
+        return [*slow_connectors(Placement(app.build(), "a"))]
+
+    (note,) = refused(shared=True)
+    assert "dead letters of one come from several drivers, since others fill 'table', too" in note
+    assert refused(shared=False) == []
 
 
 def test_a_move_is_told_at_both_hosts():

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ChannelSpec, Node
 from exop.model.reached import reached
+from exop.model.slets.spec import DEAD
 
 #: Tells something about a node or channel.
 Test: TypeAlias = Callable[[Node | ChannelSpec], bool]
@@ -37,6 +38,8 @@ def varies(mesh: Mesh, channel: str, here: Test, meets: Test | None = None) -> s
         if several if meets is None else meets(spec):
             return f"several streams meet at the channel {name!r}"
         for node in nodes:
+            if any(port == DEAD and one is node for one, port in ends) and (full := _refusing(mesh, node)):
+                return f"dead letters of {node.name} come from several drivers, since others fill {full!r}, too"
             inputs = node.inputs()
             if not node.repeats():
                 return f"{'results vary' if inputs else 'after a restart, other items may come'} at {node.name}"
@@ -86,6 +89,12 @@ def lots_matter(mesh: Mesh, channel: str) -> bool:
 
     behind = reached([channel], lambda name: (to for node, _ in goes_on(name) for to in node.outputs().values()))
     return any(node.slet.ports[port].type.form != "item" for name in behind for node, port in goes_on(name))
+
+
+def _refusing(mesh: Mesh, node: Node) -> str | None:
+    """Return a channel that another driver fills with the results of a slet: what it refuses is a dead letter, too."""
+    filled = (to for port, to in node.outputs().items() if port != DEAD)
+    return next((to for to in filled if len(mesh.producers(to)) > 1), None)
 
 
 def _gathers(node: Node) -> bool:
