@@ -41,6 +41,7 @@ class Component(Lifecycle):
 
     Attributes:
         left: The component was replaced or removed.
+        before_omission: Called before an item is left out: skipped, or set aside.
         pusher: The driver that pushes items into the component.
         runner: The driver that runs the component: its own, or its `pusher`.
         buffered: The further outputs of a slet that the platform drives.
@@ -61,6 +62,7 @@ class Component(Lifecycle):
     # CPython shares the keys of instance dictionaries only up to 30 attributes.
     __slots__ = ("calls", "ended", "merge", "metrics", "outputs", "pulled", "state", "to", "tried", "trouble")
 
+    before_omission: Callable[[], object] = bool
     runner: Driver | None = None
     pusher: Driver | None = None
     taps: tuple[Tap, ...] = ()

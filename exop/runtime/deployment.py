@@ -336,10 +336,10 @@ class Deployment:
 
     def await_checkpoint(self) -> None:
         """Let hosts and engines, which count, get no more until a checkpoint has what is changed now."""
-        ties = [one.tie for one in list(self.components.values()) if one.tie is not None]
-        places: Iterable[Any] = chain(list(self.channels.values()), ties) if self.mesh.durable is not None else ()
-        for place in places:
-            place.await_checkpoint()
+        if self.mesh.durable is not None:
+            ties = [one.tie for one in list(self.components.values()) if one.tie is not None]
+            for place in (*list(self.channels.values()), *ties):
+                place.await_checkpoint()
 
     @contextmanager
     def decided(self, drivers: Iterable[Driver] = ()) -> Iterator[None]:

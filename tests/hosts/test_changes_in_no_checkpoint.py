@@ -169,6 +169,8 @@ def test_dead_letters_that_are_tried_again_and_in_no_checkpoint(tmp_path: Path):
         passed = app.add("some", some, item=app.add("rising", rising), on_error="dead-letter")
         app.add("keeps", keeps, item=app.add("engine", Doubled, number=passed))
         a.apply(app.build())
+        eventually(lambda: a.dead_letters("app", "some") != [], "the dead letter")
+        a.checkpoint("app")  # without it, the engine gets nothing more: after a kill, the item might not fail
         eventually(lambda: 20 in a.memento("app", "keeps").items, "the first ones")
         a.checkpoint("app")
         a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
@@ -245,6 +247,30 @@ def test_a_push_of_a_client_that_is_in_no_checkpoint(tmp_path: Path):
         READY[0] = 30
         eventually(lambda: 30 in c.memento("app", "keeps").items, "the rest")
         assert c.memento("app", "keeps").items == [*range(1, 11), 100, *range(11, 31)]
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead-letter"])
+def test_an_item_that_does_not_fail_again_after_a_kill(tmp_path: Path, policy: str):
+    """It was left out, in no checkpoint; its result does not get the number of one that the other host has received."""
+    READY[0], BROKEN[0] = 4, True
+    with platform("c", tmp_path) as c, ExitStack() as stack:
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        app = Application("app")
+        app.durable(every=3600)
+        far = app.add("some", some, item=app.add("rising", rising), on_error=policy, out=app.channel("far"))
+        app.on("c").add("keeps", keeps, item=far)
+        a.apply(app.build())
+        eventually(lambda: c.memento("app", "keeps").items == [*range(1, 5)], "the first ones")
+        a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        READY[0] = 10
+        eventually(lambda: a.deployment("app").components["rising"].state.number == 10, "all")
+        time.sleep(0.1)  # the next ones would arrive
+        BROKEN[0] = False
+        a = killed(a, stack, tmp_path)
+        READY[0] = 20
+        eventually(lambda: 20 in c.memento("app", "keeps").items, "the rest")
+        assert c.memento("app", "keeps").items == [*range(1, 21)]
 
 
 def campaign(seed: int, folder: Path) -> str:

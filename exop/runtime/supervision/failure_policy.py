@@ -56,6 +56,8 @@ def leave_out(
     """Count a failure; if the policy *omits* the items, skip them or set them aside, each with its port."""
     component.metrics.failed(error)
     add_note(error, where)
+    if omits:  # after a restart, the slet may not fail
+        component.before_omission()
     if omits and component.node.policy == "skip":
         component.metrics.skipped += count
     elif omits:

@@ -151,6 +151,7 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
         component = vertex.component
         component.pusher = _first(deployment, wiring.drivers.get(component.node.name, ()))
         component.runner = component.driver or component.pusher
+        component.before_omission = deployment.await_checkpoint
         for port in component.pulled.values():
             if port.queue is not None and port.driver is None:
                 port.queue.taker = component.pusher
