@@ -338,7 +338,8 @@ class Deployment:
         """Let hosts and engines, which count, get no more until a checkpoint has what is changed now."""
         if self.mesh.durable is not None:
             ties = [one.tie for one in list(self.components.values()) if one.tie is not None]
-            for place in (*list(self.channels.values()), *ties):
+            places: list[Any] = [*list(self.channels.values()), *ties]
+            for place in places:
                 place.await_checkpoint()
 
     @contextmanager
