@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
@@ -76,6 +77,27 @@ def test_a_successor_that_does_not_open_leaves_the_old_one_open(platform, kind, 
     end(platform, "app")
     whole(seen)
     assert ports.log[:5] == ["open Old 80", "close Old 80", "open Old 80", "close Old 80", "open New 80"]
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_state_is_lost_or_given_once(platform, given):
+    """A later change that fails opens the slet again with the state of now, and not with that of the change before."""
+    ports, seen = Ports(), list[int]()
+    old, new = (owner(ports, Listening, name, exclusive=True) for name in ("Old", "New"))
+    platform.apply(chain("app", new, writing(seen)).build())
+    grows(seen)
+    mesh = platform.mesh("app").replace("a", old, lose_state=True)
+    state = platform.memento("app", "a")
+    platform.apply(mesh.edited({"a": replace(mesh.node("a"), memento=state)}) if given else mesh)
+    eventually(lambda: given or seen[-1] < max(seen), "the stream that begins anew")
+    grows(seen)
+    ports.refused = {"New"}
+    del seen[:-1]
+    with pytest.raises(PlanError, match="New is refused"):
+        changed(platform, "app", lambda mesh: mesh.replace("a", new))
+    grows(seen)
+    end(platform, "app")
+    assert seen == [*range(seen[0], seen[-1] + 1)]
 
 
 @pytest.mark.parametrize("cure", ["resume", "replace", "configure"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
 from exop.logs import logger
-from exop.model.meshes.diff import Difference, marks_on, without_marks
+from exop.model.meshes.diff import MARKS, Difference, marks_on, without_marks
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import NOTHING
 from exop.model.meshes.shadow import check_catching_up
@@ -249,7 +249,9 @@ class Changes:
 
     def reopen(self, running: Deployment, old: Component, timeout: float = PATIENCE) -> None:
         """Let another instance, with the same state, take the place of a slet that is closed and has no successor."""
-        node = old.node
+        node = dataclasses.replace(
+            old.node, **MARKS[Node]
+        )  # the state of that change was given up, given or rebuilt then
         step = Step("replace", node.name, "by itself", node, node, hand_over(node, node))
         plan = Plan(running.mesh, running.mesh, (step,), Difference(), timeout=timeout)
         self._make(running.name, Change(running, self._wiring, plan))
