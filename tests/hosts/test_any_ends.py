@@ -1,4 +1,7 @@
-"""Finite streams that wait, with their ends, before a suspended slet, move between any hosts: the end comes last."""
+"""Finite streams that wait, with their ends, before a suspended slet, move between any hosts: the end comes last.
+
+In durable applications, hosts are killed between, which have stored no checkpoint since the last change.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import field
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 
-from exop import Application, EndOfStream, InputPort, Punctuation, Slet, input_port, slet
-from exop.errors import PlanError
+from exop import Application, EndOfStream, InputPort, Memento, Platform, Punctuation, Slet, input_port, slet
+from exop.errors import CheckpointError, ExopError, LifecycleError, PlanError, StateError, UnknownName
 from exop.hosts.fragment_change import FragmentChange
 from exop.hosts.moves import handing
 from exop.hosts.protocol.messages import Do, Report
@@ -40,10 +45,27 @@ REFUSED = ("the stream has ended at", "would come behind the end", "would be los
 @slet
 def upto(position: Position, *, to: int = 100, tag: int = 0) -> Iterator[int | Punctuation]:
     """Emit 1, 2, 3, … up to *to*, each with a tag as its last digit, and a punctuation behind each."""
-    while position.number < to:
+    while position.number < 2 * to:  # the source may move between the two
         position.number += 1
-        yield position.number * 10 + tag
-        yield Punctuation(position.number)
+        number, behind = divmod(position.number + 1, 2)
+        yield Punctuation(number) if behind else number * 10 + tag
+
+
+class Taken(Memento):
+    """What a slet has taken."""
+
+    all: list[int | float] = field(default_factory=list)
+
+
+class Stores(Slet, name="stores"):
+    """Keeps items, and punctuations as negative numbers."""
+
+    taken: Taken
+
+    @input_port
+    def x(self, x: int | Punctuation) -> None:
+        """Take one."""
+        self.taken.all.append(-x.time if isinstance(x, Punctuation) else x)
 
 
 def slets(bad: list[bool], seen: list[Any], late: list[Any]) -> tuple[Any, ...]:
@@ -64,6 +86,16 @@ def slets(bad: list[bool], seen: list[Any], late: list[Any]) -> tuple[Any, ...]:
         for one in x:
             yield checked(one)
 
+    class Meets(Slet, name="meets"):
+        @input_port
+        def x(self, x: int | Punctuation) -> int | Punctuation:
+            """Pass on what comes from the queue in front of it."""
+            return x if isinstance(x, Punctuation) else checked(x)
+
+        @input_port
+        def other(self, x: int) -> None:
+            """Drop it: it comes from another driver."""
+
     class Tells(Slet, name="tells"):
         @input_port
         def x(self, x: int | Punctuation | EndOfStream) -> None:
@@ -74,7 +106,7 @@ def slets(bad: list[bool], seen: list[Any], late: list[Any]) -> tuple[Any, ...]:
             late.extend([x] if isinstance(x, int) and x // 10 <= max(reached) else [])
             seen.append(x)
 
-    return pushed, pulled, Tells
+    return pushed, pulled, Meets, Tells
 
 
 class Ends:
@@ -85,6 +117,8 @@ class Ends:
         self.bad, self.seen, self.late, self.history = [True], list[Any](), list[Any](), list[str]()
         self.sources, self.to = chance.choice((1, 1, 2)), chance.choice((7, 30, 100, 200))
         self.slets = slets(self.bad, self.seen, self.late)
+        self.kills, self.stable, self.killed = random.Random(-seed), False, False
+        self.stack = ExitStack()
 
     def channel(self, app: Application, name: str) -> Any:
         """A channel of any kind and size; the log of a durable application moves with its files."""
@@ -93,6 +127,8 @@ class Ends:
         settings: dict[str, Any] = {"capacity": chance.choice((4, 32, 300))} if kind == "queue" else {}
         host = None if kind == "direct" else chance.choice(HOSTS)
         connector = {"capacity": chance.choice((8, 64, 1024)), "ack": chance.choice(("received", "done"))}
+        if self.stable:
+            connector["ack"] = "stable"
         return app.channel(name, kind, host=host, connector=connector, **settings)
 
     def mesh(self, *, durable: bool) -> Mesh:
@@ -100,12 +136,18 @@ class Ends:
         app, chance = Application(APP), self.chance
         if durable:
             app.durable(every=chance.choice((0.05, 3600)))
+            self.stable = self.kills.random() < 0.8
         waits, follows = (self.channel(app, name) for name in ("waits", "follows"))
         for tag in range(self.sources):
             app.on(chance.choice(HOSTS)).add(f"source{tag}", upto, to=self.to, tag=tag, out=waits)
-        pushed, pulled, tells = self.slets
-        app.on(chance.choice(HOSTS)).add("fragile", chance.choice((pushed, pulled)), x=waits, out=follows)
+        pushed, pulled, meets, tells = self.slets
+        place, fragile, others = chance.choice(HOSTS), chance.choice((pushed, pulled)), {}
+        if self.stable and self.kills.random() < 0.5:
+            fragile, others = meets, {"other": app.on(self.kills.choice(HOSTS)).add("others", upto, to=self.to)}
+        app.on(place).add("fragile", fragile, x=waits, out=follows, **others)
         app.on(chance.choice(HOSTS)).add("tells", tells, x=follows)
+        if durable:
+            app.on(self.kills.choice(HOSTS)).add("stores", Stores, x=follows)
         return app.build()
 
     def moved(self, mesh: Mesh) -> Mesh:
@@ -125,30 +167,84 @@ class Ends:
 
         def fragile() -> None:
             one = there.platforms[there.home.mesh(APP).node("fragile").host or "h1"]
-            # A host may still undo its part of a change that was refused.
-            eventually(lambda: "fragile" in one.deployment(APP).components, "the slet is there")
-            suspended(one, APP, "fragile")
+            # A host may still undo its part of a change that was refused, or start again.
+            deployed = one._applications.deployed
+            eventually(lambda: APP in deployed and "fragile" in deployed[APP].components, "the slet is there")
+            eventually(lambda: self.stored(there) and deployed[APP].components["fragile"].status == "failed")
 
         for _ in range(self.chance.randint(1, 5)):
             fragile()
             before = there.home.mesh(APP)
             if not is_possible(before, after := self.moved(before)):
                 continue
+            self.change(there, after, kill=self.kills.choice((*HOSTS, "", "")) if self.stable else "")
+        fragile()
+        self.bad.clear()
+        there.home.resume(APP, "fragile")
+        eventually(lambda: self.finished(there), "the end", PATIENCE)  # on one host, too
+        if durable:
+            self.check(there.home.memento(APP, "stores").all)
+        if not self.killed:  # otherwise what had come is repeated
+            self.check_seen()
+
+    def stored(self, there: Hosts) -> bool:
+        """Take checkpoints, without which some items would not go on to another host."""
+        for one in there.platforms.values() if self.stable else ():
+            with suppress(CheckpointError, LifecycleError, UnknownName):
+                one.checkpoint(APP)
+        return True
+
+    def finished(self, there: Hosts) -> bool:
+        """Whether the end has come."""
+        return self.stored(there) and there.home.status(APP)["state"] == "finished"
+
+    def change(self, there: Hosts, after: Mesh, kill: str) -> None:
+        """Make a change, and kill a host, which has stored no checkpoint since."""
+        write = Mock(side_effect=StateError("it is killed"))
+        dead = patch.object(there.platforms[kill]._applications.store.checkpoints, "write", write) if kill else None
+        with dead or nullcontext():
             try:
                 there.home.apply(after)
             except PlanError as refused:
                 if not any(words in str(refused) for words in REFUSED):
                     raise
-        fragile()
-        self.bad.clear()
-        there.home.resume(APP, "fragile")
-        eventually(lambda: there.home.status(APP)["state"] == "finished", "the end", PATIENCE)  # on one host, too
+            if kill:
+                self.history.append(f"{kill} is killed")
+                there.platforms[kill].close()
+        if kill:
+            self.killed = True
+            there.back(kill, self.stack)
+            running = {"running", "finished", "suspended"}
+            eventually(lambda: set(states(there.home)) <= running, "all hosts run", PATIENCE)
+
+    def check(self, taken: list[int | float]) -> None:
+        """What is kept is each item of each stream, and each punctuation behind all items before it."""
+        for tag in range(self.sources):
+            mine = [one for one in taken if one > 0 and one % 10 == tag]
+            assert mine == [number * 10 + tag for number in range(1, self.to + 1)]
+        marks = [-one for one in taken if one < 0]
+        # Where the output of a source comes to a connector of another one, punctuations are retracted.
+        assert marks == [*range(1, self.to + 1)] or (self.sources > 1 and marks == sorted({*marks})), marks
+        for at, one in enumerate(taken):
+            assert one > 0 or all(two < 0 or two // 10 > -one for two in taken[at:]), f"{-one} is early"
+        assert len(taken) == self.sources * self.to + len(marks)
+
+    def check_seen(self) -> None:
+        """The same of what has come; and the end comes last."""
         *items, last = self.seen
         assert isinstance(last, EndOfStream)
         for tag in range(self.sources):
             mine = [one for one in items if not isinstance(one, EndOfStream) and one % 10 == tag]
             assert mine == [number * 10 + tag for number in range(1, self.to + 1)]
         assert (len(items), self.late) == (self.sources * self.to, [])
+
+
+def states(home: Platform) -> list[str]:
+    """The states of all hosts."""
+    with suppress(ExopError):
+        status = home.status(APP)
+        return [status["state"], *(one["state"] for one in status.get("hosts", {}).values())]
+    return ["none"]
 
 
 #: Seconds for the end; planted mistakes are noticed earlier.
@@ -159,7 +255,7 @@ def campaign(seed: int, state: Path | None = None) -> None:
     """Make and check one application."""
     ends = Ends(seed)
     try:
-        with hosts(*HOSTS, slets=(upto, *ends.slets), state=state) as there:
+        with hosts(*HOSTS, slets=(upto, Stores, *ends.slets), state=state) as there, ends.stack:
             try:
                 ends.run(there, durable=state is not None)
             except BaseException:
@@ -194,7 +290,7 @@ def test_any_ends_for_long(tmp_path: Path) -> None:
 def test_the_end_does_not_overtake_a_full_queue(acks: str) -> None:
     """A full queue moves with its suspended consumer to the host of its ended source, and the rest of its connector."""
     ends = Ends(0)
-    pushed, _, tells = ends.slets
+    pushed, _, _, tells = ends.slets
     with hosts("h1", "h2", slets=(upto, *ends.slets)) as there:
         app = Application(APP)
         waits = app.channel("waits", "queue", capacity=20, host="h2", connector={"ack": acks})
@@ -214,7 +310,7 @@ def test_the_end_does_not_overtake_a_full_queue(acks: str) -> None:
 def test_a_slet_leaves_with_what_waits_though_an_earlier_queue_stays() -> None:
     """The queue in front of a port stays, empty, when its source comes to its host: what waits is in another one."""
     ends = Ends(0)
-    pushed, _, tells = ends.slets
+    pushed, _, _, tells = ends.slets
     with hosts("h1", "h2", slets=(upto, *ends.slets)) as there:
         app = Application(APP)
         waits = app.channel("waits")
@@ -240,7 +336,7 @@ def test_a_slet_leaves_with_what_waits_though_an_earlier_queue_stays() -> None:
 def test_nothing_has_ended_while_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host whose slets leave does not count as ended between its cut and the commit: the next move begins nothing."""
     ends, cut = Ends(0), FragmentChange._cut
-    pushed, _, tells = ends.slets
+    pushed, _, _, tells = ends.slets
     with hosts("h1", "h2", slets=(upto, *ends.slets)) as there:
         source = there.platforms["h2"]._hosts
 
@@ -273,7 +369,7 @@ def test_nothing_has_ended_while_it_moves(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_waits_in_front_of_a_log_is_not_left_behind() -> None:
     """A log and its suspended consumer do not move to different hosts while items wait in front of the log."""
     ends = Ends(0)
-    pushed, _, tells = ends.slets
+    pushed, _, _, tells = ends.slets
     with hosts("h1", "h2", "h3", slets=(upto, *ends.slets)) as there:
         app = Application(APP)
         waits = app.channel("waits", "log", host="h2")
@@ -294,7 +390,7 @@ def test_what_waits_in_front_of_a_log_is_not_left_behind() -> None:
 def test_a_log_comes_to_two_ended_sources_while_a_third_runs_elsewhere() -> None:
     """What has merged the ends of the two is not asked whether the log, which now sends by that name, has ended."""
     ends, may_end = Ends(0), threading.Event()
-    pushed, _, tells = ends.slets
+    pushed, _, _, tells = ends.slets
     ends.bad.clear()
 
     @slet
@@ -322,7 +418,7 @@ def test_a_log_comes_to_two_ended_sources_while_a_third_runs_elsewhere() -> None
 def test_a_suspended_slet_leaves_with_what_its_port_has_taken_and_its_log_goes_elsewhere() -> None:
     """The change waits for none of the items that a suspended slet has pulled: it takes no more of them."""
     ends = Ends(0)
-    _, pulled, tells = ends.slets
+    _, pulled, _, tells = ends.slets
     with hosts("h1", "h2", "h3", slets=(upto, *ends.slets)) as there:
         app = Application(APP)
         waits = app.channel("waits", "log")
