@@ -199,10 +199,11 @@ def _pushers(deployment: Deployment, wiring: Wiring, queue: Buffered, tell: Any 
     if queue not in (deployment.inserted.get(queue.name), deployment.channels.get(queue.name)):
         return set()
     before, channel = ids.input_queue(name), wiring.graph.channels.get(name)
+    keys = wiring.pushers(name)
     if channel is not None and channel.buffered and channel is not queue:  # the queue is that of one of its ports
         keys = {("queue", name)}
-    else:
-        keys = {("queue", before)} if before in wiring.inserted and before != queue.name else wiring.pushers(name)
+    elif before in wiring.inserted and before != queue.name:
+        keys = {("queue", before)}
     found = {driver for key in keys if (driver := _driver(deployment, *key)) is not None}
     for one in map(deployment.channels.get, queue.feeders):
         if tell is not None and isinstance(one, Outbox) and one.passed_on(tell):
