@@ -74,7 +74,7 @@ def doctor(*, json: Json = False) -> int:
     cures = [(one.subject, one.cure) for one in findings if one.cure]
     table = columns(("", "", ""), [(one.verdict, one.subject, one.fact) for one in findings])
     text = f"{table}\n\nto fix:\n{columns(('', ''), cures, '  ')}" if cures else table
-    answer([asdict(one) for one in findings], text, json=json)
+    answer([asdict(one) for one in findings], lambda: text, json=json)
     return FAILED if any(one.verdict == "broken" for one in findings) else DONE
 
 

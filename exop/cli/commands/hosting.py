@@ -93,7 +93,7 @@ def discover(*, seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 
     head = ("name", "uri", "exop", "state", "problem")
     rows = [(*(one[key] for key in head), command.format(one["uri"]) * (one["state"] == "usable")) for one in found]
     none = "no platform announces itself here; `exop serve --announce` does"
-    return answer(found, columns(("name", "address", "exop", "state", "", ""), rows) or none, json=call.json)
+    return answer(found, lambda: columns(("name", "address", "exop", "state", "", ""), rows) or none, json=call.json)
 
 
 def resolve(
@@ -297,7 +297,8 @@ def policy(file: Path, /, *, json: Json = False) -> int:
     peers = read_policy(file)
     facts: dict[str, dict[str, Any]] = {name: rights._asdict() for name, rights in peers.items()}
     rows = [(name, one.role or "-", *(", ".join(to) or "-" for to in one[1:])) for name, one in peers.items()]
-    return answer(facts, columns(("peer", "role", "reads", "writes"), rows) or "no peer may do anything", json=json)
+    none = "no peer may do anything"
+    return answer(facts, lambda: columns(("peer", "role", "reads", "writes"), rows) or none, json=json)
 
 
 def peers_text(found: list[dict[str, Any]]) -> str:
