@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except BrokenPipeError:
         return 141
+    except KeyboardInterrupt:  # while modules are imported
+        os.write(2, b"exop: stopped\n")
+        return 130
     except OSError as problem:  # there is no room for the overview
         from exop.cli.report import report_error
 

@@ -125,6 +125,21 @@ def test_errors(error, code, said, monkeypatch):
     assert answer_of("ps", code=code) == said
 
 
+def test_ctrl_c_while_a_command_is_imported():
+    """It ends the command as later: without a traceback."""
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'cyclopts':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from exop.cli import main; raise SystemExit(main(['ps']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "exop: stopped\n")
+
+
 @pytest.mark.parametrize("way", ["option", "environment"])
 def test_debug_shows_the_traceback(way, monkeypatch):
     """`--debug` or EXOP_DEBUG=1 shows where an error comes from; the exit code is the same."""
