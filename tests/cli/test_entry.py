@@ -84,7 +84,8 @@ def test_help_stays_light():
         (["ps", "--jason"], "--jason"),
         (["ps", "--log-level", "loud"], "exop: --log-level: there is no level 'loud'; known: debug"),
         (["serve", "more", "words"], "too many arguments: more words"),
-        (["resolve", "app"], "exop: --commit or --abort is required; see"),
+        (["resolve", "app"], "exop: give one of --commit and --abort"),
+        (["resolve", "app", "--commit", "--abort"], "exop: give one of --commit and --abort"),
         (
             ["run", "app.py", "--rows", "4"],
             "Unknown option: --rows; a parameter of the application is written rows=VALUE",

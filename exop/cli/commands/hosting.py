@@ -96,9 +96,7 @@ def discover(*, seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 
     return answer(found, lambda: columns(("name", "address", "exop", "state", "", ""), rows) or none, json=call.json)
 
 
-def resolve(
-    app: Runs, /, *, commit: Annotated[bool, Parameter(name="--commit", negative="--abort")], call: Call = Call()
-) -> int:
+def resolve(app: Runs, /, *, commit: bool = False, abort: bool = False, call: Call = Call()) -> int:
     """Settle a change over several hosts that is in doubt on one of them, because its home does not return.
 
     A host in doubt has agreed to the change, and waits for the decision of the home; `exop ps` shows `in doubt`. Give
@@ -109,8 +107,11 @@ def resolve(
 
     Args:
         app: The name of the application.
-        commit: Commit the change, or abort it: as the home decided.
+        commit: Commit the change, if the home has decided so.
+        abort: Abort the change, if the home has decided so.
     """
+    if commit == abort:
+        raise BuilderError("give one of --commit and --abort, as the home has decided; see `exop resolve --help`")
     with the_platform(call) as platform:
         platform.resolve(app, commit=commit)
         text = f"{app}: the change is {'committed' if commit else 'aborted'} on {platform.name}"
