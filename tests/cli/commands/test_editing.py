@@ -222,7 +222,9 @@ def test_bad_input(line):
     """Every mistake is told in one line with what there is instead, exit code 2, and nothing is changed."""
     said = {
         ("replace", "line.tga", "line:shout"): "has no node 'tga'; did you mean 'tag'?",
-        ("replace", "lin.tag", "line:shout"): "did you mean 'line'?",
+        ("replace", "lin.tag", "line:shout"): "has no application 'lin'; did you mean 'line'?",
+        ("add", "lines.new", "line:shout"): "has no application 'lines'; did you mean 'line'?",
+        ("suspend", "xyz.tag"): "has no application 'xyz'; known: line",
         ("replace", "line", "line:shout"): "write line.NODE",
         ("replace", "line.tag", "line:shuot"): "has no slet 'line:shuot'; did you mean 'line:shout'?",
         ("replace", "line.tag", "shout"): "'shout' names no slet; write PLUGIN:NAME",
