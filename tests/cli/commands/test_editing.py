@@ -54,6 +54,8 @@ def test_configure(line):
     assert (changed["made"], changed["now"]) == (True, 2)
     assert changed["paused_ms"] >= 0
     assert facts("describe", "line.tag")["settings"] == {"label": "C", "limit": 3}
+    answer_of("configure", "line.sink", "encoding=latin-1")
+    assert facts("describe", "line.sink")["settings"]["encoding"] == "latin-1"
     eventually(lambda: lines(line)[-1].startswith("C "))
     assert "nothing to do" in answer_of("configure", "line.tag", "label=C")
 
@@ -237,6 +239,7 @@ def test_bad_input(line):
         ("configure", "line.tag", "limit=many"): "the setting 'limit' does not fit: expected int, got 'many'",
         ("configure", "line.tag", "limit"): "write NAME=VALUE",
         ("configure", "line.tag"): "NAME=VALUE is missing",
+        ("configure", "line.sink", "encoding=foo"): "there is no such encoding of text; write, for example, utf-8",
         ("rewire", "line.tag", "itm=numbers"): "has no port 'itm'; did you mean 'item'?",
         ("rewire", "line.tag", "item=nubmers"): "has no channel 'nubmers'; did you mean 'numbers'?",
         ("rewire", "line.tag", "item=x:kew"): "has no kind 'kew'; known: direct",
