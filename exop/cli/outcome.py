@@ -49,7 +49,9 @@ def show_and_make(
     name = changed.application
     proof = dict(plan.platform.status(name).get("proof") or {}) if plan.planned.proven else {}
     facts = plan.facts() | {"made": True, **changed_facts(changed)} | ({"proof": proof} if plan.planned.proven else {})
-    done = f"{name}: revision {changed.revision} runs{paused(changed.paused_ms)}"
+    before = plan.planned.revision
+    also = f"; since revision {before}, pending settings have taken effect, too" * (changed.revision > before + 1)
+    done = f"{name}: revision {changed.revision} runs{also}{paused(changed.paused_ms)}"
     return answer(facts, "\n".join([*proof_lines(proof), done]), json=request.json)
 
 

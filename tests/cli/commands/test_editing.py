@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from exop.cli import main
 from exop.remoting.api.remote_platform import RemotePlatform
 from tests.cli.shell import answer_of, applications, eventually, facts, lines
@@ -176,6 +178,21 @@ def test_a_faster_edit(line, monkeypatch):
     err = answer_of("configure", "line.tag", "label=D", code=1)
     assert err.count("is planned again") == 2
     assert "was changed meanwhile" in err
+
+
+def test_pending_settings_that_take_effect_before_an_edit(line, monkeypatch):
+    """They are a revision of their own: the last line says why the one that runs is not the planned one."""
+    from exop.remoting.api.remote_platform import RemotePlan
+
+    carry_out = RemotePlan.carry_out
+
+    def later(plan: RemotePlan, **options: Any) -> Any:
+        return structs.replace(carry_out(plan, **options), revision=plan.planned.revision + 2)
+
+    monkeypatch.setattr(RemotePlan, "carry_out", later)
+    text = answer_of("configure", "line.tag", "label=C")
+    assert text.startswith("line: revision 1 → 2\n")
+    assert "line: revision 3 runs; since revision 1, pending settings have taken effect, too; the stream" in text
 
 
 def test_a_channel_is_no_node(line):
