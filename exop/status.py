@@ -229,7 +229,8 @@ def plain(value: Any) -> Any:
         return {message(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set)):
         return [plain(one) for one in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else message(value)
+    # Text of a class of its own cannot be sent as it is.
+    return value if value is None or type(value) is str or isinstance(value, (bool, int, float)) else message(value)
 
 
 def _shortened(item: Any) -> str:

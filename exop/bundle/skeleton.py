@@ -66,9 +66,13 @@ def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
     lines = (f"{key} = {json.dumps([f'slets:{one}' for one in found])}" for key, found in offers.items() if found)
     text = _MANIFEST.format(name, description, "\n".join(lines))
     manifest = read_manifest(text, name)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, content in {MANIFEST: text, **files}.items():
-        (folder / path).write_text(content, encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in {MANIFEST: text, **files}.items():
+            (folder / path).write_text(content, encoding="utf-8")
+    except OSError as problem:
+        why = f"cannot be made in {folder}: {problem.strerror or problem}"
+        raise BundleError(bundle=name, problem=why, cure="name another folder") from problem
     return manifest
 
 

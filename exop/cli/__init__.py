@@ -13,9 +13,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The entry point of `exop` and `python -m exop`. *arguments* are by default those of the process.
     """
-    open_closed_streams()
-    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        open_closed_streams()
+        given = list(sys.argv[1:] if arguments is None else arguments)
         # Imported lazily: the overview needs no parser.
         from exop.cli.overview import discovered, is_wanted, overview
 
@@ -32,9 +32,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(overview(summaries)), flush=True)
         return 0
     except BrokenPipeError:
-        # Buffered output has no reader (`exop services | head`): without this, Python would complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except KeyboardInterrupt:  # while modules are imported
+        os.write(2, b"exop: stopped\n")
+        return 130
+    except OSError as problem:  # there is no room for the overview
+        from exop.cli.report import report_error
+
+        return report_error(problem)
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # Buffered output has no reader (`exop services | head`), or no room: Python would complain at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def open_closed_streams() -> None:

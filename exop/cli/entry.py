@@ -143,8 +143,6 @@ def _one_line(problem: CycloptsError) -> str:
     ):
         name = (problem.token.keyword or problem.token.value).partition("=")[0].lstrip("-").replace("-", "_")
         text = f"{text.removesuffix('.')}; a parameter of the application is written {name}=VALUE"
-    elif "flag required" in text and problem.argument is not None:  # which may be given negated
-        text = f"{' or '.join(problem.argument.names)} is required"
     elif isinstance(problem, ValidationError) and problem.argument is not None:
         text = f"{problem.argument.name}: {problem.exception_message}"
     return text if text.endswith("..") else text.removesuffix(".")

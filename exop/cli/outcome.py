@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from exop.cli.options import Bounds, Request
@@ -41,14 +41,17 @@ def show_and_make(
         plan, changed = made(planned, request, bounds, tries=tries)
     except Failure as failure:
         if request.json:
-            print_json(failure.args[1].facts() | {"made": False, "error": str(failure.args[0])})
+            with suppress(OSError):  # the error is reported in any case
+                print_json(failure.args[1].facts() | {"made": False, "error": str(failure.args[0])})
         raise
     if changed is None:
         return answer(plan.facts() | {"made": False}, "", json=request.json)
     name = changed.application
     proof = dict(plan.platform.status(name).get("proof") or {}) if plan.planned.proven else {}
     facts = plan.facts() | {"made": True, **changed_facts(changed)} | ({"proof": proof} if plan.planned.proven else {})
-    done = f"{name}: revision {changed.revision} runs{paused(changed.paused_ms)}"
+    before = plan.planned.revision
+    also = f"; since revision {before}, pending settings have taken effect, too" * (changed.revision > before + 1)
+    done = f"{name}: revision {changed.revision} runs{also}{paused(changed.paused_ms)}"
     return answer(facts, "\n".join([*proof_lines(proof), done]), json=request.json)
 
 
@@ -65,8 +68,12 @@ def made(
     for left in reversed(range(tries)):
         plan = planned()
         name = plan.planned.application
-        if not request.json:
-            print(clean(str(plan)), flush=True)
+        try:
+            if not request.json:
+                print(clean(str(plan)), flush=True)
+        except OSError:  # must not prevent the change; as stdout does not take the result either, stderr gets that
+            if request.dry_run or not plan:
+                raise
         if request.dry_run or not plan:
             break
         try:
@@ -102,7 +109,8 @@ def _progress(plan: RemotePlan) -> Iterator[Callable[[], None] | None]:
         over("; ".join(shadow_progress(node, one) for node, one in found.items()))
 
     def over(text: str) -> None:
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        with suppress(OSError):  # the terminal may have gone
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     try:
         yield show

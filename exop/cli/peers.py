@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exop.cli.options import Where
@@ -101,7 +103,7 @@ def find_application(text: str | None, where: Where) -> Iterator[Found]:
         known = platform.applications(inactive=True)
         application, node = split(text or "", known)
         if text is not None and not application:
-            raise UnknownName(place=f"the platform {platform.name!r}", kind="application", name=text, known=known)
+            raise _unknown(f"the platform {platform.name!r}", text, known)
         try:
             yield Found(platform, application, node)
         except UnknownName as unknown:
@@ -145,6 +147,13 @@ def split(text: str, applications: Iterable[str]) -> tuple[str, str]:
     return application, text[len(application) + 1 :] if application else ""
 
 
+def _unknown(place: str, text: str, known: Collection[str]) -> UnknownName:
+    """Return the error for APP or APP.NODE whose application is not known: the part that is most like a known one."""
+    parts = [*accumulate(text.split("."), "{}.{}".format)]
+    name = max(parts, key=lambda part: max((SequenceMatcher(None, part, one).ratio() for one in known), default=0.0))
+    return UnknownName(place=place, kind="application", name=name, known=known)
+
+
 def _address_of(text: str) -> str | None:
     """Return the address of the platform that runs an application, or leads it; `None` if at most one platform runs."""
     found = _applications()
@@ -154,7 +163,7 @@ def _address_of(text: str) -> str | None:
         raise PeerUnreachable(f"{text!r} runs on several platforms: {', '.join(having)}; name one of them by --on")
     if not having and len(found) > 1:
         known = {name for names in found.values() for name in names}
-        raise UnknownName(place="the set of running platforms", kind="application", name=text, known=known)
+        raise _unknown("the set of running platforms", text, known)
     return having[0] if having else None
 
 

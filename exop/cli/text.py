@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from exop.cli.report import say
 from exop.model.slets.spec import is_number
 from exop.safe_repr import clean, json_text, message
 
 
 def answer(facts: object, text: str | Callable[[], str], *, json: bool) -> int:
-    """Print a result: *facts* as JSON, or else *text*. Return exit code 0."""
-    if json:
-        print_json(facts)
-    elif text:
-        print(clean(text if isinstance(text, str) else text()))
+    """Print a result: *facts* as JSON, or else *text*. Return exit code 0.
+
+    A command that only looks gives its text as a function. Any other text is what has become of a request: if stdout
+    does not take it, it goes to stderr before the `OSError` of stdout is raised.
+    """
+    try:
+        if json:
+            print_json(facts)
+        elif text:
+            print(clean(text if isinstance(text, str) else text()), flush=True)
+    except OSError as problem:
+        problem.filename = "stdout"
+        if text and isinstance(text, str):
+            say(f"exop: {text}")
+        raise
     return 0
 
 

@@ -52,6 +52,15 @@ def stored_homes(database: Any) -> dict[str, dict[str, Any]]:
     return {name: one for name, content in rows if (one := msgspec.msgpack.decode(content))["hosts"]}
 
 
+def stored_doubts(database: Any) -> dict[str, str]:
+    """Return the plans whose outcome is not known here, by application, while the database is not open elsewhere."""
+    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'plans'").fetchone():
+        return {}
+    rows = database.execute("SELECT application, plan, content FROM plans WHERE NOT home ORDER BY number").fetchall()
+    last = {name: (plan, msgspec.msgpack.decode(content)[0]) for name, plan, content in rows}
+    return {name: plan for name, (plan, kind) in last.items() if kind == Prepared.__name__}
+
+
 class Journal:
     """The records of plans, and the applications that span hosts, in the database of a state directory."""
 

@@ -19,6 +19,7 @@ from exop.model.items import EndOfStream
 from exop.model.slets.memento import Memento
 from exop.model.slets.slet import Slet, input_port
 from exop.runtime.dataflow.batches import as_row
+from exop.stock.sources import UTF_8, Encoding
 
 #: The table of the lots that are in the other tables.
 NOTES = "exop_lots"
@@ -48,7 +49,7 @@ class WriteLines(Slet, name="write_lines"):
     reopens: ClassVar[bool] = True
     path: Path
     written: Written
-    encoding: str = "utf-8"
+    encoding: Encoding = UTF_8
 
     def __enter__(self) -> WriteLines:
         self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666), "wb")

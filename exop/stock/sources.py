@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from exop.model.items import CONTROL, Batch, EndOfStream, Punctuation, Reference
 from exop.model.slets.memento import Memento
@@ -25,6 +25,21 @@ LOT = 1000
 TOGETHER = 32
 #: Seconds between two reads of a followed log that has no new items, and between two looks into a followed folder.
 PAUSE, LOOK = 0.02, 0.1
+
+
+class Encoding(str):
+    """The name of an encoding of text; raises `ValueError` if there is none of this name."""
+
+    def __new__(cls, name: str) -> Self:  # noqa: D102
+        try:
+            "a".encode(name)  # refuses codecs that are no encodings of text, too
+        except (LookupError, ValueError):
+            raise ValueError("there is no such encoding of text; write, for example, utf-8") from None
+        return super().__new__(cls, name)
+
+
+#: The default of the setting `encoding`.
+UTF_8 = Encoding("utf-8")
 
 
 class Position(Memento):
@@ -49,7 +64,7 @@ def count_up(position: Position, *, to: int | None = None, start: int = 0, step:
 
 
 @slet
-def read_lines(position: Position, *, path: Path, encoding: str = "utf-8") -> Iterator[str]:
+def read_lines(position: Position, *, path: Path, encoding: Encoding = UTF_8) -> Iterator[str]:
     """Emit the lines of a text file, without line ends.
 
     Args:
@@ -65,7 +80,12 @@ def read_lines(position: Position, *, path: Path, encoding: str = "utf-8") -> It
 
 @slet
 def read_csv(
-    position: Position, *, path: Path, encoding: str = "utf-8", delimiter: str = ",", columns: list[str] | None = None
+    position: Position,
+    *,
+    path: Path,
+    encoding: Encoding = UTF_8,
+    delimiter: str = ",",
+    columns: list[str] | None = None,
 ) -> Iterator[dict[str, str]]:
     """Emit the rows of a CSV file as dictionaries of strings, by column name.
 

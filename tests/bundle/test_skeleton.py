@@ -113,6 +113,8 @@ def test_what_cannot_be_made_is_told(tmp_path: Path):
     (tmp_path / "there" / "x.txt").write_text("")
     with pytest.raises(BundleError, match="exists already"):
         make_skeleton(tmp_path / "there")
+    with pytest.raises(BundleError, match="cannot be made in .*: Not a directory; name another folder"):
+        make_skeleton(tmp_path / "there" / "x.txt" / "bundle")
     (tmp_path / "none.py").write_text("x = 1\n")
     with pytest.raises(BundleError, match="it defines no slet"):
         make_skeleton(tmp_path / "a", tmp_path / "none.py")

@@ -84,7 +84,8 @@ def test_help_stays_light():
         (["ps", "--jason"], "--jason"),
         (["ps", "--log-level", "loud"], "exop: --log-level: there is no level 'loud'; known: debug"),
         (["serve", "more", "words"], "too many arguments: more words"),
-        (["resolve", "app"], "exop: --commit or --abort is required; see"),
+        (["resolve", "app"], "exop: give one of --commit and --abort"),
+        (["resolve", "app", "--commit", "--abort"], "exop: give one of --commit and --abort"),
         (
             ["run", "app.py", "--rows", "4"],
             "Unknown option: --rows; a parameter of the application is written rows=VALUE",
@@ -123,6 +124,21 @@ def test_errors(error, code, said, monkeypatch):
     """An error is its message on one line, its notes on another, and an exit code; a defect is called one."""
     replaced(monkeypatch, error)
     assert answer_of("ps", code=code) == said
+
+
+def test_ctrl_c_while_a_command_is_imported():
+    """It ends the command as later: without a traceback."""
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'cyclopts':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from exop.cli import main; raise SystemExit(main(['ps']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "exop: stopped\n")
 
 
 @pytest.mark.parametrize("way", ["option", "environment"])

@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 
 from exop.cli import main
-from tests.cli.shell import COMMAND, eventually, running
+from tests.cli.shell import COMMAND, answer_of, eventually, facts, running
 
 NASTY = """
 from collections.abc import Iterator
@@ -94,6 +96,51 @@ def test_the_texts_of_a_slet_harm_no_reader(nasty, capsys, how, policy, code, sa
     assert "defect" not in err
     assert len(err) < 60_000
     assert not [line for line in err.splitlines() if line.startswith("12:00:00")]
+
+
+@pytest.fixture(params=["pipe", "full"])
+def refusing(request):
+    """A stdout that takes nothing, a closed pipe or a full device, and the exit code of a command that prints there."""
+    if request.param == "full":
+        with Path("/dev/full").open("w") as full:
+            yield full, 1
+        return
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as closed:
+        yield closed, 141
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["suspend", "line.tag"], "exop: line: revision 2 runs"),
+        (["configure", "line.tag", "label=B"], "exop: line: revision 2 runs"),
+        (["remove", "line"], "exop: line: removed"),
+        (["suspend", "line.tag", "--dry-run"], ""),
+        (["ps"], ""),
+    ],
+)
+def test_a_change_is_made_that_cannot_be_printed(line, refusing, capsys, command, said, form):
+    """Stdout has no reader or no room: the change is made all the same, and stderr says what has become of it."""
+    stdout, code = refusing
+    with redirect_stdout(stdout):
+        assert main([*command, *form]) == code
+    err = capsys.readouterr().err
+    assert ("exop: line" in err, said in err) == (bool(said), True)
+    assert ("No space left on device" in err) == (code == 1)
+    if command[0] == "remove":
+        assert "line" not in answer_of("ps")
+    else:
+        assert facts("describe", "line")["revision"] == (2 if said else 1)
+
+
+def test_a_change_that_fails_and_cannot_be_printed(line, refusing, capsys):
+    """The error is reported as ever."""
+    with redirect_stdout(refusing[0]):
+        assert main(["replace", "line.tag", "line:unopened", "--lose-state", "--json"]) == 1
+    assert "no engine here" in capsys.readouterr().err
 
 
 HANGING = """

@@ -123,6 +123,8 @@ def test_several_platforms(served, capsys):
         eventually(lambda: applications() == {"counting": "running"})
         assert facts("describe", "counting")["platform"] == "other"
         assert "name one of them" in answer_of("services", code=2)
+        unknown = answer_of("suspend", "countin.half", code=2)
+        assert "the set of running platforms has no application 'countin'; did you mean 'counting'?" in unknown
         assert main(["apply", str(served), "output=out", "pace=0.01", "--on", "served"]) == 0
         capsys.readouterr()
         assert "runs on several platforms" in answer_of("describe", "counting", code=2)

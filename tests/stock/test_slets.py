@@ -42,6 +42,15 @@ def test_passing_on_and_showing(capsys):
         assert buffered.buffer.getvalue() == b"1\na\n[2]\n"  # at once, also where nobody sits before it
 
 
+@pytest.mark.parametrize("slet", [one for one in STOCK if "encoding" in spec_of(one).settings])
+@pytest.mark.parametrize("name", ["foo", "", "hex", "utf-8\0"])
+def test_there_is_no_such_encoding(slet, name):
+    """What is no encoding of text is refused with the other settings, and not at the first item."""
+    with pytest.raises(SettingError, match="'encoding' does not fit: .*: there is no such encoding of text"):
+        Application("a").add("x", slet, path="x", encoding=name)
+    assert spec_of(slet).configured("x", {"path": "x", "encoding": "latin-1"})["encoding"] == "latin-1"
+
+
 def test_writing_lines(tmp_path):
     """Every item is a line of the file, which is complete once the slet is closed."""
     path = tmp_path / "out.txt"

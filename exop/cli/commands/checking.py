@@ -8,7 +8,7 @@ import platform
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal
@@ -22,6 +22,7 @@ from exop.logs import print_stderr
 from exop.model.meshes.checks import resolved
 from exop.model.meshes.mesh import Mesh
 from exop.remoting.transport.rundir import find_platforms, run_directory
+from exop.remoting.transport.sockets import holder
 from exop.runtime.supervision.interpreter import check_lock
 from exop.safe_repr import RAISED, error_text
 
@@ -74,7 +75,7 @@ def doctor(*, json: Json = False) -> int:
     cures = [(one.subject, one.cure) for one in findings if one.cure]
     table = columns(("", "", ""), [(one.verdict, one.subject, one.fact) for one in findings])
     text = f"{table}\n\nto fix:\n{columns(('', ''), cures, '  ')}" if cures else table
-    answer([asdict(one) for one in findings], text, json=json)
+    answer([asdict(one) for one in findings], lambda: text, json=json)
     return FAILED if any(one.verdict == "broken" for one in findings) else DONE
 
 
@@ -204,7 +205,12 @@ def _running() -> Iterator[Finding]:
     yield Finding("platforms", f"{sum(not one.problem for one in platforms)} running")
     for one in platforms:
         if one.problem:
-            yield Finding(f"platform {one.pid}", one.problem, "broken", f"kill {one.pid}")
+            there = None
+            with suppress(OSError):
+                there = holder(one.address)
+            # One in another container may have the number of another process here.
+            cure = f"kill {one.pid}" if there is not None and there.pid == one.pid else "end it, where it runs"
+            yield Finding(f"platform {one.pid}", one.problem, "broken", cure)
         else:
             yield Finding(f"platform {one.pid}", f"{one.name} at {one.address}, ExoP {one.exop}")
 

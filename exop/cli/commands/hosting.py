@@ -93,12 +93,10 @@ def discover(*, seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 
     head = ("name", "uri", "exop", "state", "problem")
     rows = [(*(one[key] for key in head), command.format(one["uri"]) * (one["state"] == "usable")) for one in found]
     none = "no platform announces itself here; `exop serve --announce` does"
-    return answer(found, columns(("name", "address", "exop", "state", "", ""), rows) or none, json=call.json)
+    return answer(found, lambda: columns(("name", "address", "exop", "state", "", ""), rows) or none, json=call.json)
 
 
-def resolve(
-    app: Runs, /, *, commit: Annotated[bool, Parameter(name="--commit", negative="--abort")], call: Call = Call()
-) -> int:
+def resolve(app: Runs, /, *, commit: bool = False, abort: bool = False, call: Call = Call()) -> int:
     """Settle a change over several hosts that is in doubt on one of them, because its home does not return.
 
     A host in doubt has agreed to the change, and waits for the decision of the home; `exop ps` shows `in doubt`. Give
@@ -109,8 +107,11 @@ def resolve(
 
     Args:
         app: The name of the application.
-        commit: Commit the change, or abort it: as the home decided.
+        commit: Commit the change, if the home has decided so.
+        abort: Abort the change, if the home has decided so.
     """
+    if commit == abort:
+        raise BuilderError("give one of --commit and --abort, as the home has decided; see `exop resolve --help`")
     with the_platform(call) as platform:
         platform.resolve(app, commit=commit)
         text = f"{app}: the change is {'committed' if commit else 'aborted'} on {platform.name}"
@@ -297,7 +298,8 @@ def policy(file: Path, /, *, json: Json = False) -> int:
     peers = read_policy(file)
     facts: dict[str, dict[str, Any]] = {name: rights._asdict() for name, rights in peers.items()}
     rows = [(name, one.role or "-", *(", ".join(to) or "-" for to in one[1:])) for name, one in peers.items()]
-    return answer(facts, columns(("peer", "role", "reads", "writes"), rows) or "no peer may do anything", json=json)
+    none = "no peer may do anything"
+    return answer(facts, lambda: columns(("peer", "role", "reads", "writes"), rows) or none, json=json)
 
 
 def peers_text(found: list[dict[str, Any]]) -> str:

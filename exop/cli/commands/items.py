@@ -150,3 +150,6 @@ def _write(file: Path, content: bytes) -> None:
             stream.write(content)
     except FileExistsError:
         raise BuilderError(f"{file} exists already; name another file, or remove it") from None
+    except OSError as problem:
+        why, cure = problem.strerror or str(problem), "name another file, in a folder that is there"
+        raise BuilderError(f"{file} cannot be written ({why}); {cure}") from problem

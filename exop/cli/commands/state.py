@@ -25,8 +25,9 @@ _MARKS: Final = (FILE, GENERATION, "lock")
 def state_check(directory: Path, /, *, json: Json = False) -> int:
     """Show the content of a state directory, and any damage with its repair, without changing the directory.
 
-    Applications that would not start, because the bundles of their slets are not started or not installed, are listed
-    with the cure. No platform may use the directory. The exit code is 1 if there is any damage, or such an application.
+    Applications that would not start are listed with the cure: the bundles of their slets are not started or not
+    installed, or their home has to tell the outcome of a change first. No platform may use the directory. The exit code
+    is 1 if there is any damage, or such an application.
 
     Example: `exop state check /var/lib/exop`
 
@@ -110,6 +111,7 @@ def examine(directory: Path) -> dict[str, Any]:
     with _unused(directory):
         damage: list[str] = []
         found: dict[str, Any] = {"directory": str(directory), "version": None, "generation": None, "noted": None}
+        found["down"] = list[str]()
         try:
             noted = GenerationFile(directory).read()
             found["noted"] = noted._asdict() if noted is not None else None
@@ -124,7 +126,7 @@ def examine(directory: Path) -> dict[str, Any]:
         found["logs"] = [_log(folder, damage) for folder in sorted(folders)]
         bundles, broken = stored_bundles(directory / "bundles")
         damage += map(str, broken.values())
-        found |= {"bundles": [home.name for home in bundles], "down": [], "damage": damage}
+        found |= {"bundles": [home.name for home in bundles], "damage": damage}
         try:
             there = [archive.manifest for archive in bundles.values()]
             installed = {one.key: [str(need) for need in one.needed if best(need, there) is None] for one in there}
@@ -164,10 +166,16 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
     damage.extend(contents.damaged.values())
     listed, meshes = list[dict[str, Any]](), dict[str, str]()
     # Imported lazily: only state directories with a database need msgspec.
-    from exop.hosts.journal import stored_homes
+    from exop.hosts.journal import stored_doubts, stored_homes
 
     with opened(path) as database:
         homes = stored_homes(database)
+        for name, plan in stored_doubts(database).items():
+            if name in homes:  # it settles the plan at its start
+                continue
+            home = plan.rpartition("@")[2]
+            cure = f"start the platform while {home} can be reached, or, if {home} is gone, see `exop resolve`"
+            found["down"].append(f"{name}: the outcome of the plan {plan} is not known here; {cure}")
         query = (
             "SELECT a.name, a.revision, a.active, c.number, c.taken, c.topology FROM applications a "
             "LEFT JOIN checkpoints c ON c.application = a.name ORDER BY a.name"

@@ -117,6 +117,9 @@ class Reader:
     def _parsed(self) -> ast.expr:
         if len(self.text) > LONGEST:
             self.fail(LONGEST, f"an expression has at most {LONGEST} characters")
+        if not self.text.strip():
+            problem = "the expression is empty"
+            raise ExpressionError(place=self.names.place, expression="", position=None, problem=problem)
         try:
             return parsed_expression(self.text)
         except SyntaxError as problem:

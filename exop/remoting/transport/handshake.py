@@ -173,8 +173,10 @@ def meet(
         try:
             welcome = greet(channel, endpoint.label, deadline, hello, identity)
         except TooLate:
-            who = f"process {peer.pid}" if peer.pid else "a process"
-            cure = f"wait if it is busy, continue it if it is stopped (`kill -CONT {peer.pid or 'PID'}`), or end it"
+            # The kernel gives no number for a process on another host, or in another container.
+            who = f"process {peer.pid}" if peer.pid else "a process that is not visible here"
+            how = f" (`kill -CONT {peer.pid}`), or end it" if peer.pid else ", or end it, where it runs"
+            cure = f"wait if it is busy, continue it if it is stopped{how}"
             problem = f"{who} listens there, but does not answer"
             raise PeerUnreachable(address=endpoint.label, problem=problem, cure=cure) from None
         for name, source in ((wanted, "the one that is wanted"), (peer.name, "its certificate")):

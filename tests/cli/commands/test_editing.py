@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from exop.cli import main
 from exop.remoting.api.remote_platform import RemotePlatform
 from tests.cli.shell import answer_of, applications, eventually, facts, lines
@@ -54,6 +56,8 @@ def test_configure(line):
     assert (changed["made"], changed["now"]) == (True, 2)
     assert changed["paused_ms"] >= 0
     assert facts("describe", "line.tag")["settings"] == {"label": "C", "limit": 3}
+    answer_of("configure", "line.sink", "encoding=latin-1")
+    assert facts("describe", "line.sink")["settings"]["encoding"] == "latin-1"
     eventually(lambda: lines(line)[-1].startswith("C "))
     assert "nothing to do" in answer_of("configure", "line.tag", "label=C")
 
@@ -176,6 +180,21 @@ def test_a_faster_edit(line, monkeypatch):
     assert "was changed meanwhile" in err
 
 
+def test_pending_settings_that_take_effect_before_an_edit(line, monkeypatch):
+    """They are a revision of their own: the last line says why the one that runs is not the planned one."""
+    from exop.remoting.api.remote_platform import RemotePlan
+
+    carry_out = RemotePlan.carry_out
+
+    def later(plan: RemotePlan, **options: Any) -> Any:
+        return structs.replace(carry_out(plan, **options), revision=plan.planned.revision + 2)
+
+    monkeypatch.setattr(RemotePlan, "carry_out", later)
+    text = answer_of("configure", "line.tag", "label=C")
+    assert text.startswith("line: revision 1 → 2\n")
+    assert "line: revision 3 runs; since revision 1, pending settings have taken effect, too; the stream" in text
+
+
 def test_a_channel_is_no_node(line):
     """A channel where a node is wanted is told as one, with what works for channels."""
     answer_of("rewire", "line.tag", "out=buffer:queue,capacity=9", "sink.item=buffer")
@@ -222,7 +241,9 @@ def test_bad_input(line):
     """Every mistake is told in one line with what there is instead, exit code 2, and nothing is changed."""
     said = {
         ("replace", "line.tga", "line:shout"): "has no node 'tga'; did you mean 'tag'?",
-        ("replace", "lin.tag", "line:shout"): "did you mean 'line'?",
+        ("replace", "lin.tag", "line:shout"): "has no application 'lin'; did you mean 'line'?",
+        ("add", "lines.new", "line:shout"): "has no application 'lines'; did you mean 'line'?",
+        ("suspend", "xyz.tag"): "has no application 'xyz'; known: line",
         ("replace", "line", "line:shout"): "write line.NODE",
         ("replace", "line.tag", "line:shuot"): "has no slet 'line:shuot'; did you mean 'line:shout'?",
         ("replace", "line.tag", "shout"): "'shout' names no slet; write PLUGIN:NAME",
@@ -235,6 +256,7 @@ def test_bad_input(line):
         ("configure", "line.tag", "limit=many"): "the setting 'limit' does not fit: expected int, got 'many'",
         ("configure", "line.tag", "limit"): "write NAME=VALUE",
         ("configure", "line.tag"): "NAME=VALUE is missing",
+        ("configure", "line.sink", "encoding=foo"): "there is no such encoding of text; write, for example, utf-8",
         ("rewire", "line.tag", "itm=numbers"): "has no port 'itm'; did you mean 'item'?",
         ("rewire", "line.tag", "item=nubmers"): "has no channel 'nubmers'; did you mean 'numbers'?",
         ("rewire", "line.tag", "item=x:kew"): "has no kind 'kew'; known: direct",

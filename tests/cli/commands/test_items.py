@@ -61,6 +61,7 @@ def test_mistakes(failing):
     said = {
         ("list", "counting"): "counting.NODE",
         ("export", "counting.half", "taken"): "exists already",
+        ("export", "counting.half", "none/x"): "none/x cannot be written (No such file or directory); name another",
         ("export", "counting.sink", "new"): "counting.sink has no kept item: nothing of it has failed",
         ("export", "counting.half", "new", "--dead-letter", "4"): "no dead letter 4: none was set aside",
         ("retry", "counting.hlaf"): "did you mean 'half'?",

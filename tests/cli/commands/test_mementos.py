@@ -73,6 +73,7 @@ def test_bad_input(line, tmp_path):
         ("import", "line.tag", "newer"): "it is of version 9 of Seen, the code here knows 1",
         ("import", "line.tag", "class"): "it is a line:Position, and the slet keeps a line:Seen",
         ("export", "line.tag", "state.json"): "exists already",
+        ("export", "line.tag", "none/x"): "none/x cannot be written (No such file or directory); name another file",
         ("export", "line.tag", "x", "--format", "xml"): "json",
     }
     for arguments, cure in said.items():

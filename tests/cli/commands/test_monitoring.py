@@ -83,6 +83,7 @@ def test_no_platform_is_neither_live_nor_ready(asked, dies, capsys, monkeypatch)
 def test_a_suspended_slet_is_live_and_not_ready(failing, capsys):
     """A slet that has failed never fails liveness; the platform is ready again when it is mended."""
     assert answer_of("health", "--live") == "live: failing\n"
+    answer_of("health", "--live", "--ready", code=1)  # the stricter one counts
     assert main(["health", "--ready"]) == 1
     assert capsys.readouterr().out == "not ready: counting: half is failed: ValueError: no halves today\n"
     Path("mended").touch()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from exop import Application, Platform
 from exop.cli import main
+from exop.hosts.journal import Journal
+from exop.hosts.protocol.messages import Prepared, Propose, Settled
+from exop.runtime.durable.store import Store
 from exop.stock.slets import count_up
 from tests.cli.shell import answer_of, facts
 
@@ -67,6 +71,23 @@ def test_damage_is_told_with_the_cure(state, capsys):
     assert [one["name"] for one in found["applications"]] == ["counts"]
     assert "may not be the newest state" in found["damage"][0]
     assert log.name in found["damage"][1]
+
+
+def test_an_outcome_that_is_not_known(state, capsys):
+    """An application in doubt is named, with its home and the cure, until the outcome is recorded."""
+    records = (
+        Prepared(Propose("3@a", "a", None, {}, (), prepare=1.0, hold=1.0)),
+        Settled("3@a", commit=True, epochs={}),
+    )
+    for record, code in zip(records, (1, 0), strict=True):
+        with closing(Store(state)) as store:
+            Journal(store.database).record("counts", record)
+        found = checked(state, capsys, code)
+        assert found["damage"] == []
+        assert [one.partition("; ")[0] for one in found["down"]] == [
+            "counts: the outcome of the plan 3@a is not known here"
+        ] * code
+        assert ("start the platform while a can be reached" in "".join(found["down"])) == bool(code)
 
 
 def test_a_directory_in_use_is_not_looked_into(state):

@@ -228,7 +228,6 @@ def test_the_type_of_the_result_is_derived(text, shown):
         ("{**report}", "{**", "an expression has"),
         ("'ü' == reprt", "reprt", "did you mean 'report'"),
         ("report.time >", "", "no expression"),
-        ("", "", "no expression"),
         ("not " * (DEEPEST + 1) + "report.fast", "not", "nested"),
         ("(" * 300 + "report" + ")" * 300, "", "no expression"),
         ("report == '" + "x" * LONGEST + "'", "", "at most"),
@@ -246,6 +245,14 @@ def test_what_is_no_expression(text, at, told):
     shown, mark = str(error).splitlines()[-2:]
     assert mark == "  " + " " * error.position + "^"
     assert len(mark) <= len(shown) + 1
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n"])
+def test_what_is_empty(text):
+    """There is no place to mark."""
+    with pytest.raises(ExpressionError) as caught:
+        read(text, NAMES)
+    assert str(caught.value) == f"{NAMES.place}: the expression is empty"
 
 
 @pytest.mark.parametrize(

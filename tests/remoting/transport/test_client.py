@@ -17,10 +17,11 @@ import pytest
 from rpyc.core import brine
 
 from exop import __version__, connect
+from exop.cli.commands.checking import _running
 from exop.cli.commands.looking import ps
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch, RemotingError
 from exop.remoting import ControlClient, ControlServer, Limits, find_platforms
-from exop.remoting.transport import endpoints
+from exop.remoting.transport import endpoints, sockets
 from exop.remoting.transport.codec import encode_message
 from exop.remoting.transport.frames import BoundedChannel
 from exop.remoting.transport.handshake import PROTOCOL, Declined, Welcome
@@ -255,3 +256,24 @@ def test_find_silent_platform(
     assert told in line
     assert str(named.value).startswith("no platform that answers has the name or number b; ")
     assert told in str(named.value)
+
+
+@pytest.mark.parametrize("visible", [True, False])
+def test_a_silent_process_in_another_container(
+    fake: Callable[..., ControlClient], tmp_path: Path, run_directory: Path, monkeypatch: Any, *, visible: bool
+) -> None:
+    """Its number is not known here, and may be that of another process: no error and no cure names one."""
+    fake(b"")
+    run_directory.mkdir(mode=0o700)
+    (run_directory / f"{os.getpid()}.sock").symlink_to(tmp_path / "fake.sock")
+    monkeypatch.setattr(find_platforms, "__defaults__", (0.1,))
+    if not visible:
+        for module in (sockets, endpoints):
+            monkeypatch.setattr(module, "peer_of", lambda _: Peer(0, os.geteuid()))
+    (found,) = [one for one in _running() if one.verdict == "broken"]
+    if visible:
+        assert found.cure == f"kill {os.getpid()}"
+    else:
+        assert found.cure == "end it, where it runs"
+        assert "a process that is not visible here listens there, but does not answer; wait if it" in found.fact
+        assert "kill" not in found.fact
