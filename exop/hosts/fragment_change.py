@@ -98,7 +98,7 @@ class FragmentChange(Participant):
             return handed
         checkpoint, target = None, change.target
         if self._taker is not None and (target.nodes or target.channels):  # a channel may be left without a node
-            self._here.running.checkpoints.tell(change.deployment)
+            self._here.running.checkpoints.tell(change.deployment, target)
             self._checkpoint = self._taker.prepare(target, (change.in_flight(), change.continued, change.coming))
             checkpoint = store.checkpoints.changes(self._checkpoint.snapshot, anew=self._began)
         stored = target if checkpoint is not None else change.stored
@@ -112,10 +112,11 @@ class FragmentChange(Participant):
         what has left or come stands in no other checkpoint.
         """
         running, name = self._here.running, self.application
-        if (taker := running.checkpoints.taker(change.deployment)) is None:
+        if (taker := running.checkpoints.taker(change.deployment, change.plan.after)) is None:
             return
         known = self._here.known.get(name)
-        if known is not None and running.store is not None and running.store.checkpoints.revision(name) < known.base:
+        store = running.store if change.deployment.mesh.durable is not None else None
+        if known is not None and store is not None and store.checkpoints.revision(name) < known.base:
             taker.take()  # that of the cut of the last plan could not be written
         change.before_cut.insert(0, partial(_flush, change))  # followers process this, too
         self._taker, change.in_checkpoint = running.changes.reserve(change, turn, always=True), True
@@ -216,6 +217,9 @@ class FragmentChange(Participant):
         turn.close()
         if self._handing is not None:
             self._handing.drop()
+        if self._taker is not None and self.change is not None and self.change.deployment.mesh.durable is None:
+            self._here.running.checkpoints.stop(self.application)  # it would have been durable after the change
+            self._here.running.checkpoints.tell(self.change.deployment)
         if self._began:
             self._here.drop(self.application)
         elif self.application not in self._here.known:

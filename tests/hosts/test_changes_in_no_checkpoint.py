@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from bench.durable_app.engine import Doubled, doubled_here
 from exop import Application, Platform, hookimpl, slet
 from exop.errors import ExopError, PlanError, StateError, WiringError
 from exop.hooks import Plugins
+from exop.hosts.fragment_change import FragmentChange
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import Last, collect, keeps, opened
 from tests.rig import PATIENCE, eventually, stress_seeds
@@ -271,6 +273,48 @@ def test_an_item_that_does_not_fail_again_after_a_kill(tmp_path: Path, policy: s
         READY[0] = 20
         eventually(lambda: 20 in c.memento("app", "keeps").items, "the rest")
         assert c.memento("app", "keeps").items == [*range(1, 21)]
+
+
+@pytest.mark.parametrize("killed", ["a", "c"])
+def test_checkpoints_begin_in_a_running_application(tmp_path: Path, killed: str):
+    """The first one is part of the change: a host that is killed before it has written one goes on from there."""
+    READY[0] = 10
+    with ExitStack() as stack:
+        there = {name: stack.enter_context(platform(name, tmp_path)) for name in ("a", "c")}
+        there["a"].remoting.connect("inproc:c")
+        app = Application("app")
+        app.on("c").add("keeps", keeps, item=app.add("rising", rising, out=app.channel("far", "queue")))
+        mesh = there["a"].apply(app.build())
+        eventually(lambda: there["c"].memento("app", "keeps").items == [*range(1, 11)], "the first ones")
+        there[killed]._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+        there["a"].apply(replace(mesh, durable=3600.0))
+        READY[0] = 20
+        eventually(lambda: there["c"].memento("app", "keeps").items == [*range(1, 21)], "more")
+        there[killed].close()
+        there[killed] = stack.enter_context(platform(killed, tmp_path))
+        there["a"].remoting.connect("inproc:c")
+        READY[0] = 30
+        eventually(lambda: _taken("app", there["a"])[-1:] == [30], "the rest")
+        assert _taken("app", there["a"]) == [*range(1, 31)]
+
+
+def test_checkpoints_that_would_have_begun_in_an_aborted_change(tmp_path: Path):
+    """None is taken, and connectors go on without."""
+    READY[0] = 10
+    with platform("c", tmp_path) as c, platform("a", tmp_path) as a:
+        a.remoting.connect("inproc:c")
+        app = Application("app")
+        app.on("c").add("keeps", keeps, item=app.add("rising", rising, out=app.channel("far", "queue")))
+        mesh = a.apply(app.build())
+        eventually(lambda: c.memento("app", "keeps").items == [*range(1, 11)], "the first ones")
+        refuses = mock.Mock(side_effect=PlanError("not now"))
+        late = mock.patch.object(FragmentChange, "_known", refuses)  # at the end of the cut
+        with late, pytest.raises(PlanError, match="not now"):
+            a.apply(replace(mesh, durable=3600.0))
+        READY[0] = 2000
+        eventually(lambda: c.memento("app", "keeps").items == [*range(1, 2001)], "all, without a checkpoint")
+        for one in (a, c):
+            assert "app" not in one._applications.checkpoints.takers
 
 
 def campaign(seed: int, folder: Path) -> str:

@@ -13,6 +13,7 @@ from exop.logs import logger
 from exop.runtime.deployment import Deployment
 
 if TYPE_CHECKING:
+    from exop.model.meshes.mesh import Mesh
     from exop.runtime.durable.checkpointer import Checkpointer, Hold
     from exop.runtime.durable.store import Store
 
@@ -55,9 +56,9 @@ class Durability:
             with suppress(ExopError):
                 taker.begin()
 
-    def tell(self, deployment: Deployment) -> None:
-        """Set whether slets and channels take part in checkpoints."""
-        on = self.store is not None and deployment.mesh.durable is not None
+    def tell(self, deployment: Deployment, after: Mesh | None = None) -> None:
+        """Set whether slets and channels take part in checkpoints, also if they only do so *after* a change."""
+        on = self.store is not None and _durable(deployment, after)
         for component in deployment.components.values():
             if component.instance is not None:
                 component.instance.checkpointed = on
@@ -124,9 +125,9 @@ class Durability:
         if (taker := self.takers.pop(application, None)) is not None:
             taker.stop()
 
-    def taker(self, deployment: Deployment) -> Checkpointer | None:
-        """The checkpointer of a durable application; `None` also if it is removed or closed."""
-        if self.store is None or deployment.mesh.durable is None:
+    def taker(self, deployment: Deployment, after: Mesh | None = None) -> Checkpointer | None:
+        """The checkpointer of an application that is durable, or is so *after* a change; `None` if it is closed."""
+        if self.store is None or not _durable(deployment, after):
             return None
         # Imported lazily: only durable applications need the encoding.
         from exop.runtime.durable.checkpointer import Checkpointer
@@ -135,3 +136,7 @@ class Durability:
             if (known := self.takers.get(deployment.name)) is None and deployment not in self._over:
                 known = self.takers[deployment.name] = Checkpointer(deployment, self.store.checkpoints, self._hold)
         return known
+
+
+def _durable(deployment: Deployment, after: Mesh | None) -> bool:
+    return any(mesh is not None and mesh.durable is not None for mesh in (deployment.mesh, after))

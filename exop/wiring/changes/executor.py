@@ -203,7 +203,8 @@ class Changes:
         running, plan = change.deployment, change.plan
         made = {node: one.instance for node, one in running.components.items() if node not in change.departing}
         closed = closed_sinks(plan, made)
-        if (taker := self._running.checkpoints.taker(running)) is None or not (closed or always):
+        taker = self._running.checkpoints.taker(running, plan.after if always else None)
+        if taker is None or not (closed or always):
             return None
         turn.enter_context(taker.reserved())
         change.parks_all = True
