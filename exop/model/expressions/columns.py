@@ -97,7 +97,10 @@ def _by_rows(of_row: Callable[[Any], Any], columns: Columns, count: int, arrow: 
     each = [column.to_pylist() for column in columns.values()]
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*each, strict=True)] if each else [{}] * count
     found = [of_row(row) for row in rows]
+    classes = {*map(type, found)} - {type(None)}
     try:
+        if bool in classes and len(classes) > 1:
+            raise pa.ArrowTypeError("Booleans are no numbers here")
         if len({one.tzinfo is None for one in found if kind_of_value(one) == "datetime"}) > 1:
             raise pa.ArrowTypeError("some times have a zone, others have none")
         return pa.array(found, arrow)

@@ -63,10 +63,10 @@ def compiled(root: Tree, *, rows: bool = False) -> Callable[[Any], Any]:
     if text.removesuffix("(item)") in writer.constants or max(depths, default=0) > _DEEPEST:
         return slow
     tests = [_TESTS[kind].format(name) for name, kind in writer.kinds.items() if kind in _TESTS]
-    reads = [_SHAPE] * ("if row else" in "".join(writer.reads)) + writer.reads
+    lines = [_SHAPE] * (" if row " in "".join(writer.reads)) + writer.reads
     source = f"""def expression(item):
     try:
-        {"; ".join(reads)}
+        {"; ".join(lines) or "pass"}
         if {" and ".join(tests) or "True"}:
             return {text}
     except Exception:
@@ -94,7 +94,7 @@ class _Writer:
     Attributes:
         constants: The global names of the function.
         reads: The statements that read the fields.
-        kinds: The names of the fields, with the kinds that they must have.
+        kinds: The kinds that these must have, by name.
     """
 
     def __init__(self, rows: bool) -> None:
