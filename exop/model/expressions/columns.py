@@ -220,7 +220,7 @@ class _Compiler:
 def _literal(value: Any) -> Form:
     try:
         scalar = pa.scalar(value)
-    except pa.ArrowException:
+    except (pa.ArrowException, OverflowError):
         return Form(kind_of_value(value), None, None)
     return Form(kind_of_value(value), scalar.type, lambda _: scalar)
 

@@ -124,7 +124,9 @@ class _Writer:
             case tree.Field():
                 return self._field(part)
             case tree.Operation(call=values.is_null, operands=(of,)):
-                self._nulls.add(text := self.text(of)[0])
+                text, kind = self.text(of)
+                self._nulls.add(text)
+                self.kinds |= {text: "any"} if kind == "some" else {}
                 return f"({text} is None)", "bool"
             case tree.Operation(call=values.opposite, operands=(of,)):
                 return f"(not {self._test(of)})", "bool"
@@ -173,7 +175,7 @@ class _Writer:
         if not whole.isidentifier():
             raise _NotFast
         known = part.of.type.sole if part.of.type.kind == "union" else part.of.type.bare
-        simple = part.name.isidentifier() and not iskeyword(part.name)
+        simple = part.name.isascii() and part.name.isidentifier() and not iskeyword(part.name)  # Python changes others
         text = f"field({whole}, {key})"
         if known.kind == "record" and not self._rows and (known.is_row or simple):
             text = f"{whole}[{key}]" if known.is_row else f"{whole}.{part.name}"

@@ -213,7 +213,7 @@ class Reader:
             or (isinstance(value, str) and re.search("[\ud800-\udfff]", value))
         ):
             self.fail(self._at(node), _OTHERWISE)
-        if isinstance(value, int) and value > values.HIGHEST + 1:
+        if isinstance(value, int) and value > values.HIGHEST:
             self.fail(self._at(node), "an integer has at most 64 bits")
         return self._literal(self._at(node), value)
 
@@ -260,6 +260,8 @@ class Reader:
         at = self._at(node)
         if isinstance(node.op, ast.Invert):
             self.fail(at, _CURES[ast.Invert])
+        if isinstance(node.op, ast.USub) and ast.unparse(node.operand) == str(values.HIGHEST + 1):
+            return self._literal(at, -values.HIGHEST - 1)
         of = self._read(node.operand)
         if isinstance(node.op, ast.Not):
             return self._maybe_not(True, self._logical(of), at)
