@@ -33,19 +33,19 @@ CASES: Final[dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any], Ca
         "item.speed > 60",
         lambda item: item.speed > 60,
         lambda item: item["speed"] > 60,
-        lambda of: pc.greater(of["speed"], 60),
+        lambda of: pc.greater(of["speed"], 60.0),
     ),
     "two": (
         "item.speed > 60 and item.lane < 3",
         lambda item: item.speed > 60 and item.lane < 3,
         lambda item: item["speed"] > 60 and item["lane"] < 3,
-        lambda of: pc.and_kleene(pc.greater(of["speed"], 60), pc.less(of["lane"], 3)),
+        lambda of: pc.and_kleene(pc.greater(of["speed"], 60.0), pc.less(of["lane"], 3)),
     ),
     "arithmetic": (
         "item.speed * 2 + item.lane",
         lambda item: item.speed * 2 + item.lane,
         lambda item: item["speed"] * 2 + item["lane"],
-        lambda of: pc.add_checked(pc.multiply_checked(of["speed"], 2), of["lane"]),
+        lambda of: pc.add_checked(pc.multiply_checked(of["speed"], 2.0), of["lane"]),
     ),
     "choice": (
         "item.speed if item.lane > 3 else 0.0",

@@ -53,11 +53,13 @@ class Form(NamedTuple):
         kind: The kind of its values.
         arrow: Their Arrow type; `None`: not known before.
         run: Computes them by Arrow, an array or a scalar; `None`: Arrow cannot.
+        constant: The value of a literal integer.
     """
 
     kind: Kind
     arrow: Any
     run: Callable[[Columns], Any] | None
+    constant: int | None = None
 
 
 def _form(kind: Kind, call: Kernel | None, *given: Form, arrow: Any = None) -> Form:
@@ -222,7 +224,14 @@ def _literal(value: Any) -> Form:
         scalar = pa.scalar(value)
     except (pa.ArrowException, OverflowError):
         return Form(kind_of_value(value), None, None)
-    return Form(kind_of_value(value), scalar.type, lambda _: scalar)
+    return Form(kind_of_value(value), scalar.type, lambda _: scalar, value if type(value) is int else None)
+
+
+def _beside(form: Form, other: Form) -> Form:
+    """A literal integer beside floats is one of them, which saves a cast for each batch."""
+    if other.kind != "float" or form.constant is None or abs(form.constant) > values.EXACT:
+        return form
+    return _literal(float(form.constant))
 
 
 def _struct_field(form: Form, name: str) -> Form:
@@ -234,8 +243,10 @@ def _struct_field(form: Form, name: str) -> Form:
 
 def _chained(left: Form, steps: list[tuple[str, Form]]) -> Form:
     """`left + a * …`, from left to right: a long sum is no deep recursion."""
-    calls, first = [], left
-    for sign, right in steps:
+    left = _beside(left, steps[0][1])
+    calls, operands = [], [left]
+    for sign, form in steps:
+        operands.append(right := _beside(form, left))
         calls.append(_calculation(sign, left, right))
         left = _form(result_kind(sign, left.kind, right.kind) or "any", None)
 
@@ -244,7 +255,7 @@ def _chained(left: Form, steps: list[tuple[str, Form]]) -> Form:
             found = calculate(found, operand)  # type: ignore[misc]
         return found
 
-    return _form(left.kind, None if None in calls else call, first, *[right for _, right in steps])
+    return _form(left.kind, None if None in calls else call, *operands)
 
 
 def _calculation(sign: str, left: Form, right: Form) -> Kernel | None:
@@ -261,6 +272,8 @@ def _calculation(sign: str, left: Form, right: Form) -> Kernel | None:
 
 
 def _compared(signs: list[str], operands: list[Form]) -> Form:
+    if len(operands) == 2:
+        operands = [_beside(*operands), _beside(*operands[::-1])]
     calls = [_comparison(sign, *operands[place : place + 2]) for place, sign in enumerate(signs)]
 
     def call(*each: Any) -> Any:

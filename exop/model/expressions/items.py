@@ -6,6 +6,7 @@ meaning of `values`. All others, NULL among them, are left to the interpreter: b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from itertools import accumulate
@@ -59,11 +60,16 @@ def compiled(root: Tree, *, rows: bool = False) -> Callable[[Any], Any]:
     """Return the function of an item that computes an expression without settings; with *rows*, items are rows."""
     slow, writer = interpreted(root), _Writer(rows)
     text, _ = writer.text(root)
+    for name, kind in [*writer.kinds.items()][::-1]:  # what is not tested, and used once, is read where it is needed
+        if kind == "any" and len(re.findall(rf"\b{name}\b", text + str([*writer.reads.values()]))) == 1:
+            text = re.sub(rf"\b{name}\b", f"({writer.reads.pop(name)})", text)
     depths = accumulate((one == "(") - (one == ")") for one in text)
     if text.removesuffix("(item)") in writer.constants or max(depths, default=0) > _DEEPEST:
         return slow
     tests = [_TESTS[kind].format(name) for name, kind in writer.kinds.items() if kind in _TESTS]
-    lines = [_SHAPE] * (" if row " in "".join(writer.reads)) + writer.reads
+    lines = [_SHAPE] * (" if row " in text + str([*writer.reads.values()])) + [
+        f"{x} = {y}" for x, y in writer.reads.items()
+    ]
     source = f"""def expression(item):
     try:
         {"; ".join(lines) or "pass"}
@@ -93,13 +99,13 @@ class _Writer:
 
     Attributes:
         constants: The global names of the function.
-        reads: The statements that read the fields.
-        kinds: The kinds that these must have, by name.
+        reads: The texts that read the fields, by the names of their values.
+        kinds: The kinds that these must have.
     """
 
     def __init__(self, rows: bool) -> None:
         self.constants: dict[str, Any] = {}
-        self.reads: list[str] = []
+        self.reads: dict[str, str] = {}
         self.kinds: dict[str, str] = {}
         self._rows = rows
         self._names: dict[str, str] = {}
@@ -183,7 +189,7 @@ class _Writer:
             text = f"item[{key}] if row else {f'item.{part.name} if plain else ' * simple}{text}"
         if text not in self._names:
             self._names[text] = name = f"f{len(self._names)}"
-            self.reads.append(f"{name} = {text}")
+            self.reads[name] = text
             self.kinds[name] = "any"
         name = self._names[text]
         return name, self.kinds[name]
