@@ -76,20 +76,20 @@ def column_function(root: Tree, expression: Expression) -> Callable[[Any], Any]:
         problem = f"columns have no {expression.subject}: name the fields that are meant"
         raise ExpressionError(place=expression.place, expression=expression.text, position=0, problem=problem)
     of_row = compiled(root, rows=True)
-    schema, form, readers = None, Form("none", None, None), dict[str, Callable[[Any], Any]]()
+    known: tuple[Any, Form, dict[str, Callable[[Any], Any]]] | None = None
 
     def compute(batch: Any) -> Any:
-        nonlocal schema, form, readers
-        if schema is None or not batch.schema.equals(schema):
-            form, readers = _compiled(root, expression, batch.schema)
-            schema = batch.schema
+        nonlocal known
+        if (found := known) is None or not batch.schema.equals(found[0]):
+            found = known = (batch.schema, *_compiled(root, expression, batch.schema))
+        _, form, readers = found
         if not batch.num_rows:  # what is constant would fail without a row
             return pa.array([], form.arrow)
         columns = {name: read(batch) for name, read in readers.items()}
         with suppress(pa.ArrowException, NotByArrow):
             if form.run is not None:
-                found = form.run(columns)
-                return pa.repeat(found, batch.num_rows) if isinstance(found, pa.Scalar) else found
+                result = form.run(columns)
+                return pa.repeat(result, batch.num_rows) if isinstance(result, pa.Scalar) else result
         return _by_rows(of_row, columns, batch.num_rows, form.arrow)
 
     return compute
@@ -319,11 +319,16 @@ def _called(part: tree.Call, given: list[Form]) -> Form:
     if function.lazy:
         kind, arrow, forms = _unified(given)
         return _form(kind, pc.coalesce if arrow is not None else None, *forms, arrow=arrow)
-    allowed, call = None, function.arrow
-    if function is FUNCTIONS.get(function.name):
-        allowed, call = KERNELS.get(function.name, (None, None))
-    for place, one in enumerate(given):
-        wanted = function.parameter(place).kinds
-        if (one.kind not in wanted and "any" not in wanted) or (allowed is not None and one.kind not in allowed):
-            call = None
-    return _form(kind, call, *given)
+    allowed, call = KERNELS.get(function.name, (None, None))
+    if function is not FUNCTIONS.get(function.name):
+        allowed, call = None, None if function.arrow is None else partial(_with_arrays, function.arrow)
+    fits = all({one.kind, "any"} & function.parameter(place).kinds for place, one in enumerate(given))
+    fits = fits and (allowed is None or all(one.kind in allowed for one in given))
+    return _form(kind, call if fits else None, *given)
+
+
+def _with_arrays(call: Kernel, *given: Any) -> Any:
+    """Call a function of a plugin, with constants as arrays."""
+    if not (counts := [len(one) for one in given if isinstance(one, pa.Array)]):
+        raise NotByArrow
+    return call(*[pa.repeat(one, counts[0]) if isinstance(one, pa.Scalar) else one for one in given])

@@ -393,5 +393,10 @@ def test_names_have_functions_of_their_own():
     """For an engine that offers some."""
     names = Names("x", {"item": PortType()}, functions={"twice": Function.of(lambda x: x * 2)})
     assert read("twice(item.a)", names).item_function()({"a": 2}) == 4
+    added = Function.of(
+        lambda x, y: x + y, arrow=lambda x, y: pa.array([*zip(x.to_pylist(), y.to_pylist(), strict=True)])
+    )
+    function = read("added(item.a, 1)", Names("x", {"item": PortType()}, functions={"added": added})).column_function()
+    assert function(pa.record_batch({"a": [2, 3]})).to_pylist() == [[2, 1], [3, 1]]  # constants are arrays
     with pytest.raises(TypeError, match="can only be given by name"):
         Function.of(lambda *, x: x)
