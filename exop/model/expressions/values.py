@@ -119,6 +119,8 @@ def less(a: Any, b: Any) -> bool | None:
 
 def compare(sign: str, a: Any, b: Any) -> bool | None:
     """Return the result of a comparison."""
+    if a is None or b is None:
+        return None
     if sign in ("==", "!="):
         found = equal(a, b)
         return found if found is None or sign == "==" else not found
@@ -158,7 +160,7 @@ def field_of(value: Any, name: str) -> Any:
     """Return a field of a value whose type is not known: of a mapping (a row) by key, of a tuple by number."""
     if value is None:
         return None
-    if type(value) is dict or isinstance(value, Mapping):
+    if type(value) is dict or (hasattr(value, "__getitem__") and isinstance(value, Mapping)):
         return value[name]
     return value[int(name)] if name.isdigit() else getattr(value, name)
 
