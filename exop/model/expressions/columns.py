@@ -7,7 +7,6 @@ it has no form by Arrow, or if that fails for a batch, the function of an item i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial, reduce
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -16,19 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exop.errors import ExpressionError, suggest
-from exop.model.expressions import tree, values
+from exop.model.expressions import kernels, tree, values
 from exop.model.expressions.functions import FUNCTIONS
-from exop.model.expressions.items import compiled
-from exop.model.expressions.kernels import (
-    CALCULATE,
-    COMPARE,
-    KERNELS,
-    Kernel,
-    NotByArrow,
-    compare_numbers,
-    divided,
-    joined,
-)
+from exop.model.expressions.items import FLIPPED, compiled
+from exop.model.expressions.kernels import COMPARE, KERNELS, Kernel, NotByArrow, divided, joined
 from exop.model.expressions.tree import TYPES, Kind, Tree, common, kind_of, kind_of_value, result_kind
 
 if TYPE_CHECKING:
@@ -53,13 +43,13 @@ class Form(NamedTuple):
         kind: The kind of its values.
         arrow: Their Arrow type; `None`: not known before.
         run: Computes them by Arrow, an array or a scalar; `None`: Arrow cannot.
-        constant: The value of a literal integer.
+        constant: The value of a literal number, unless it is NaN.
     """
 
     kind: Kind
     arrow: Any
     run: Callable[[Columns], Any] | None
-    constant: int | None = None
+    constant: float | None = None
 
 
 def _form(kind: Kind, call: Kernel | None, *given: Form, arrow: Any = None) -> Form:
@@ -86,10 +76,12 @@ def column_function(root: Tree, expression: Expression) -> Callable[[Any], Any]:
         if not batch.num_rows:  # what is constant would fail without a row
             return pa.array([], form.arrow)
         columns = {name: read(batch) for name, read in readers.items()}
-        with suppress(pa.ArrowException, NotByArrow):
+        try:
             if form.run is not None:
                 result = form.run(columns)
                 return pa.repeat(result, batch.num_rows) if isinstance(result, pa.Scalar) else result
+        except (pa.ArrowException, NotByArrow):
+            pass  # the rows tell whether one fails
         return _by_rows(of_row, columns, batch.num_rows, form.arrow)
 
     return compute
@@ -224,12 +216,13 @@ def _literal(value: Any) -> Form:
         scalar = pa.scalar(value)
     except (pa.ArrowException, OverflowError):
         return Form(kind_of_value(value), None, None)
-    return Form(kind_of_value(value), scalar.type, lambda _: scalar, value if type(value) is int else None)
+    number = type(value) in (int, float) and value == value
+    return Form(kind_of_value(value), scalar.type, lambda _: scalar, value if number else None)
 
 
 def _beside(form: Form, other: Form) -> Form:
     """A literal integer beside floats is one of them, which saves a cast for each batch."""
-    if other.kind != "float" or form.constant is None or abs(form.constant) > values.EXACT:
+    if (form.kind, other.kind) != ("int", "float") or form.constant is None or abs(form.constant) > values.EXACT:
         return form
     return _literal(float(form.constant))
 
@@ -265,7 +258,7 @@ def _calculation(sign: str, left: Form, right: Form) -> Kernel | None:
             return partial(divided, sign)
         if sign == "/" and kinds == {"int"}:
             return lambda a, b: pc.divide_checked(pc.cast(a, pa.float64()), b)
-        return CALCULATE[sign]
+        return kernels.CALCULATE[sign]
     if kinds == {"str"} and sign == "+":
         return joined
     return pc.subtract_checked if kinds == {"datetime"} and sign == "-" else None
@@ -286,7 +279,9 @@ def _compared(signs: list[str], operands: list[Form]) -> Form:
 def _comparison(sign: str, left: Form, right: Form) -> Kernel | None:
     kinds = {left.kind, right.kind}
     if "float" in kinds and kinds <= {"int", "float"}:
-        return partial(compare_numbers, sign)
+        if left.constant is not None:
+            return lambda a, b: kernels.COMPARE_NUMBER[FLIPPED[sign]](b, a)
+        return kernels.COMPARE_FLOATS[sign] if right.constant is None else kernels.COMPARE_NUMBER[sign]
     compared = ("bool", "int", "str", "date", "datetime", "timedelta")
     return COMPARE[sign] if len(kinds) == 1 and left.kind in compared else None
 

@@ -12,8 +12,6 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exop.model.expressions.items import FLIPPED
-
 Kernel: TypeAlias = Callable[..., Any]
 CALCULATE: Final[dict[str, Kernel]] = {
     "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide_checked,
@@ -44,14 +42,6 @@ _CLOCK: Final = ("year", "month", "day", "hour", "minute", "second")
 
 class NotByArrow(Exception):
     """Arrow does not compute this."""
-
-
-def compare_numbers(sign: str, a: Any, b: Any) -> Any:
-    """Compare numbers, floats among them."""
-    if isinstance(a, pa.Scalar) and not isinstance(b, pa.Scalar):
-        a, b, sign = b, a, FLIPPED[sign]
-    known = isinstance(b, pa.Scalar) and (number := b.as_py()) is not None and number == number
-    return (COMPARE_NUMBER if known else COMPARE_FLOATS)[sign](a, b)
 
 
 def divided(sign: str, a: Any, b: Any) -> Any:
@@ -99,7 +89,7 @@ def _whole(call: Kernel, x: Any, *digits: Any) -> Any:
 
 def _extreme(sign: str, found: Any, *others: Any) -> Any:
     for one in others:
-        first = COMPARE[sign] if found.type == one.type == pa.int64() else partial(compare_numbers, sign)
+        first = COMPARE[sign] if found.type == one.type == pa.int64() else COMPARE_FLOATS[sign]
         found = pc.if_else(first(found, one), found, one)
     return found
 
