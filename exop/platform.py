@@ -374,7 +374,8 @@ class Platform(Management[Plan]):
         try:
             with self._applications.history.recorded(stored.name, "start", new=True) as entry:
                 snapshot = store.checkpoints.read(stored.name)
-                mesh = self._read_mesh(snapshot.topology if snapshot is not None else stored.topology)
+                refused: list[str] = []
+                mesh = self._read_mesh(snapshot.topology if snapshot is not None else stored.topology, refused)
                 if snapshot is not None:
                     store.tidy(snapshot)
                     told = self._applications.recover(mesh, snapshot, stored)
@@ -383,6 +384,7 @@ class Platform(Management[Plan]):
                     self._applications.apply(mesh.at(stored.revision))
                     why = "not durable" if mesh.durable is None else "it has no checkpoint yet"
                     self.restarted[stored.name] = f"started anew ({why})"
+                self.restarted[stored.name] += "".join(f"; {one}" for one in refused)
                 entry |= {"how": self.restarted[stored.name], "revision": self.mesh(stored.name).revision}
         except RAISED as error:
             problem = error if isinstance(error, ExopError) else None
@@ -403,10 +405,17 @@ class Platform(Management[Plan]):
             if one.name == application and one.active:
                 self._restart_or_note(one)
 
-    def _read_mesh(self, topology: str) -> Mesh:
-        """Read a stored mesh. Raises an `ExopError` that names the bundles and plugins whose code it lacks."""
+    def _read_mesh(self, topology: str, refused: list[str] | None = None) -> Mesh:
+        """Read a stored mesh without the pending updates whose conditions are *refused* by this release.
+
+        Raises an `ExopError` that names the bundles and plugins whose code it lacks.
+        """
+        refused = [] if refused is None else refused
         try:
-            return Mesh.from_toml(topology, self.slets())
+            mesh = Mesh.from_toml(topology, self.slets(), refused)
+            for why in refused:
+                logger("exop.platform").error(why, application=mesh.name)
+            return mesh
         except ExopError as problem:
             rows = self._bundles.list() if self._bundles is not None else []
             down = [row for row in rows if row["state"] != "started"]

@@ -30,7 +30,7 @@ CONFINED = {
     "numpy": (
         "model/values/columns.py",
         "model/meshes/partitions.py",
-        "model/expressions/forms.py",
+        "model/expressions/kernels.py",
         "stock/event_time.py",
         "engine/feed.py",
         "engine/groups.py",
@@ -41,9 +41,7 @@ CONFINED = {
         "runtime/dataflow/batches.py",
         "model/values/columns.py",
         "model/meshes/partitions.py",
-        "model/expressions/branches.py",
         "model/expressions/columns.py",
-        "model/expressions/forms.py",
         "model/expressions/kernels.py",
         "stock/sinks.py",
         "engine/aggregation.py",

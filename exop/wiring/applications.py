@@ -188,7 +188,7 @@ class Applications:
         edited, problem = mesh, None
         if stored.revision > snapshot.revision:
             try:
-                edited = Mesh.from_toml(stored.topology, self._catalog.slets)
+                edited = Mesh.from_toml(stored.topology, self._catalog.slets, refused=[])
             except ExopError as error:
                 problem = error
         again = edited != mesh

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exop.model.expressions import tree
-from exop.model.expressions.python import compiled, folded
+from exop.model.expressions.interpreter import folded
+from exop.model.expressions.items import compiled
 from exop.model.expressions.reader import Names, Reader
 from exop.model.expressions.tree import TYPES, Tree
 from exop.model.types.description import Type, built

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from exop.model.expressions.tree import TYPES, common, kind_of, list_of
@@ -43,7 +44,6 @@ class Function:
         required: The number of arguments that have to be given.
         repeats: Whether further arguments for the last parameter may follow.
         lazy: Whether it sees NULL, and only the arguments that it needs: `coalesce`.
-        inline: The text of an expression of Python that does the same for the first kind of each parameter.
         arrow: A function of Arrow arrays that does the same for columns; without one, columns go row by row, some
             hundred times slower.
         example: An expression without fields, and its value.
@@ -56,7 +56,6 @@ class Function:
     required: int
     repeats: bool = False
     lazy: bool = False
-    inline: str = ""
     arrow: Callable[..., Any] | None = None
     doc: str = ""
     example: tuple[str, str] = field(default=("", ""), compare=False)
@@ -95,10 +94,6 @@ class Function:
     def parameter(self, place: int) -> Parameter:
         """The parameter of an argument."""
         return self.parameters[min(place, len(self.parameters) - 1)]
-
-    def expected(self, place: int) -> str:
-        """The kind of an argument for which `inline` is written."""
-        return self.parameter(place).written.partition(" ")[0]
 
     def safe(self) -> Callable[..., Any]:
         """Return the function for any values: NULL gives NULL, and arguments of other kinds fail."""
@@ -190,42 +185,38 @@ def _whole(x: Any) -> int:
     return int(x)
 
 
-def _part_of(name: str) -> tuple[Callable[[Any], Any], str]:
-    return lambda x: getattr(x, name), f"{{}}.{name}"
-
-
-#: What a function calls, and the expression of Python that does the same for the first kinds in its signature.
-_CALLS: Final[dict[str, tuple[Callable[..., Any], str]]] = {
-    "abs": (abs, "abs({})"),
-    "round": (_rounded, "round({})"),
-    "floor": (math.floor, "{}.__floor__()"),
-    "ceil": (math.ceil, "{}.__ceil__()"),
-    "min": (lambda *x: _extreme(less, x), "{0} if {0} <= {1} or {1} != {1} else {1}"),
-    "max": (lambda *x: _extreme(lambda a, b: less(b, a), x), "{1} if {0} <= {1} or {1} != {1} else {0}"),
-    "bucket": (lambda x, size: calculate("*", calculate("//", x, size), size), "{0} // {1} * {1}"),
-    "int": (_whole, "int({})"),
-    "float": (float, "float({})"),
-    "str": (lambda x: x.isoformat() if isinstance(x, (date, datetime)) else str(x), ""),
-    "lower": (str.lower, "{}.lower()"),
-    "upper": (str.upper, "{}.upper()"),
-    "strip": (str.strip, "{}.strip()"),
-    "len": (len, "len({})"),
-    "contains": (str.__contains__, "{1} in {0}"),
-    "starts": (str.startswith, "{}.startswith({})"),
-    "ends": (str.endswith, "{}.endswith({})"),
-    "find": (str.find, "{}.find({})"),
-    "replace": (_replaced, ""),
-    "split": (str.split, ""),
-    "concat": (lambda *texts: "".join(texts), ""),
-    "coalesce": (lambda *values: next((one for one in values if one is not None), None), ""),
-    "date": (_day, ""),
-    "parse_time": (_moment, ""),
-    "format_time": (_formatted, ""),
-    **{name: _part_of(name) for name in ("year", "month", "day", "hour", "minute", "second")},
-    "weekday": (lambda x: x.weekday(), "{}.weekday()"),
-    "timestamp": (_since_1970, ""),
-    "seconds": (timedelta.total_seconds, ""),
-    "duration": (lambda seconds: timedelta(seconds=float(seconds)), ""),
+#: What a function calls.
+_CALLS: Final[dict[str, Callable[..., Any]]] = {
+    "abs": abs,
+    "round": _rounded,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "min": lambda *x: _extreme(less, x),
+    "max": lambda *x: _extreme(lambda a, b: less(b, a), x),
+    "bucket": lambda x, size: calculate("*", calculate("//", x, size), size),
+    "int": _whole,
+    "float": float,
+    "str": lambda x: x.isoformat() if isinstance(x, (date, datetime)) else str(x),
+    "lower": str.lower,
+    "upper": str.upper,
+    "strip": str.strip,
+    "len": len,
+    "contains": str.__contains__,
+    "starts": str.startswith,
+    "ends": str.endswith,
+    "find": str.find,
+    "replace": _replaced,
+    "split": str.split,
+    "concat": lambda *texts: "".join(texts),
+    "coalesce": lambda *values: next((one for one in values if one is not None), None),
+    "date": _day,
+    "parse_time": _moment,
+    "format_time": _formatted,
+    **{name: attrgetter(name) for name in ("year", "month", "day", "hour", "minute", "second")},
+    "weekday": lambda x: x.weekday(),
+    "timestamp": _since_1970,
+    "seconds": timedelta.total_seconds,
+    "duration": lambda seconds: timedelta(seconds=float(seconds)),
 }
 #: The signatures, what the functions do, and an example with its value.
 _TABLE: Final = """
@@ -282,9 +273,8 @@ def _defined(line: str) -> Function:
         parameters.append(Parameter(label, frozenset(kind for kind in (*TYPES, "list") if kind in kinds), written))
         required += "…" not in one and "*" not in one
     kind = None if result == "the same" else list_of(TYPES["str"]) if result == "list[str]" else TYPES[result]
-    call, inline = _CALLS[name]
     return Function(
-        name, call, tuple(parameters), kind, required, "*" in listed, name == "coalesce", inline, None, "; ".join(doc),
+        name, _CALLS[name], tuple(parameters), kind, required, "*" in listed, name == "coalesce", None, "; ".join(doc),
         (example, value),
     )  # fmt: skip
 

@@ -1,178 +1,156 @@
-"""The functions of expressions by `pyarrow.compute`; where one has no entry for the given types, columns go by rows."""
+"""What `pyarrow.compute` has for the operations and functions of expressions, with the meaning of `values`.
+
+Casts of integers to floats fail beyond 2**53, as all that Arrow cannot compute; rows are then computed one by one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exop.model.expressions import tree
-from exop.model.expressions.branches import unified
-from exop.model.expressions.forms import (
-    ARROW,
-    Form,
-    Rows,
-    by_rows,
-    calculated,
-    cast,
-    chained,
-    compared,
-    joined,
-    shared,
-)
-from exop.model.expressions.functions import FUNCTIONS
-from exop.model.expressions.tree import Kind
-
+Kernel: TypeAlias = Callable[..., Any]
+CALCULATE: Final[dict[str, Kernel]] = {
+    "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide_checked,
+}  # fmt: skip
+COMPARE: Final[dict[str, Kernel]] = {
+    "<": pc.less, "<=": pc.less_equal, "==": pc.equal, "!=": pc.not_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+#: Likewise with a number that is not NaN: NaN is greater than all others.
+COMPARE_NUMBER: Final = COMPARE | {
+    ">": lambda a, b: pc.invert(pc.less_equal(a, b)),
+    ">=": lambda a, b: pc.invert(pc.less(a, b)),
+}
+#: Likewise any numbers: NaN is equal to itself, too.
+COMPARE_FLOATS: Final[dict[str, Kernel]] = {
+    ">": lambda a, b: pc.and_(pc.invert(pc.less_equal(a, b)), pc.equal(b, b)),
+    ">=": lambda a, b: pc.or_(pc.greater_equal(a, b), pc.not_equal(a, a)),
+    "<": lambda a, b: COMPARE_FLOATS[">"](b, a),
+    "<=": lambda a, b: COMPARE_FLOATS[">="](b, a),
+    "==": lambda a, b: pc.or_(pc.equal(a, b), pc.and_(pc.not_equal(a, a), pc.not_equal(b, b))),
+    "!=": lambda a, b: pc.invert(COMPARE_FLOATS["=="](a, b)),
+}
 #: The characters that `str.strip` removes; Arrow would leave some of them.
 _SPACE: Final = "".join(chr(one) for one in range(0x3001) if chr(one).isspace())
 
-#: The time, in microseconds since 1970, from which Arrow has no summer time.
-_SUMMERS_END: Final = 2_114_380_800_000_000
+
+_CLOCK: Final = ("year", "month", "day", "hour", "minute", "second")
 
 
-def _form(kind: Kind, call: Callable[..., Any], *given: Form, total: bool = True, arrow: Any = None) -> Form:
-    """A form that calls a function of Arrow."""
-    total = total and all(one.total for one in given)
-    return Form(kind, lambda rows: call(*[one.run(rows) for one in given]), total, arrow or ARROW[kind])
+class NotByArrow(Exception):
+    """Arrow does not compute this."""
 
 
-def _absolute(x: Form) -> Form | None:
-    if x.kind not in ("int", "float"):
-        return None
-    return _form(x.kind, pc.abs_checked, x, total=x.kind == "float")
+def divided(sign: str, a: Any, b: Any) -> Any:
+    """Floor division and modulo, by the algorithm of Python, which NumPy has."""
+    import numpy as np
+
+    if isinstance(a, pa.Scalar) and isinstance(b, pa.Scalar):
+        raise NotByArrow
+    left, right = map(_numbers, (a, b))
+    whole = a.type == b.type == pa.int64()
+    if not np.all(right) or (whole and sign == "//" and np.any(right == -1)):
+        raise NotByArrow  # division by zero; and 64 bits may be exceeded
+    divide: Any = np.floor_divide if sign == "//" else np.remainder
+    with np.errstate(all="ignore"):
+        found = pa.array(divide(left, right))
+    for one in (a, b):
+        if isinstance(one, pa.Array) and one.null_count:
+            found = pc.if_else(pc.is_valid(one), found, pa.scalar(None, found.type))
+    return found
 
 
-def _whole(call: Callable[[Any], Any], x: Form, *digits: Form) -> Form | None:
+def _numbers(column: Any) -> Any:
+    """Numbers as those of NumPy, with 1 for NULL."""
+    if isinstance(column, pa.Array):
+        return (pc.fill_null(column, 1) if column.null_count else column).to_numpy()
+    if (found := column.as_py()) is None:
+        raise NotByArrow
+    return found
+
+
+def joined(*texts: Any) -> Any:
+    """Return texts behind each other."""
+    return pc.binary_join_element_wise(*texts, "")
+
+
+# Functions
+
+
+def _whole(call: Kernel, x: Any, *digits: Any) -> Any:
     """A float as an integer; NaN and infinite ones fail, as does what has more than 64 bits."""
-    if digits or x.kind not in ("int", "float"):
-        return None
-    return x if x.kind == "int" else _form("int", lambda one: pc.cast(call(one), pa.int64()), x, total=False)
+    if digits:
+        raise NotByArrow
+    return x if x.type == pa.int64() else pc.cast(call(x), pa.int64())
 
 
-def _extreme(sign: str, *given: Form) -> Form | None:
-    if not {one.kind for one in given} <= {"int", "float"}:
-        return None
-    kind, arrow, forms = unified(list(given))
-
-    def first(found: Form, one: Form) -> Form:
-        one = shared(one)
-        return _form(kind, pc.if_else, compared(sign, found, one), found, one, arrow=arrow)
-
-    return chained(forms[0], forms[1:], first)
+def _extreme(sign: str, found: Any, *others: Any) -> Any:
+    for one in others:
+        first = COMPARE[sign] if found.type == one.type == pa.int64() else COMPARE_FLOATS[sign]
+        found = pc.if_else(first(found, one), found, one)
+    return found
 
 
-def _cased(call: Callable[[Any], Any], name: str, x: Form) -> Form | None:
+def _cased(call: Kernel, text: Any) -> Any:
     """Small and capital letters: those beyond ASCII are the business of Python, which has the whole of Unicode."""
-    if x.kind != "str":
-        return None
-    x = shared(x)
-    rowwise = by_rows(FUNCTIONS[name].safe(), "str", x)
-
-    def run(rows: Rows) -> Any:
-        found = x.array(rows)
-        ascii_only = pc.all(pc.string_is_ascii(found)).as_py() is not False
-        return call(found) if ascii_only else rowwise.run(rows)
-
-    return Form("str", run, x.total, ARROW["str"])
+    if pc.all(pc.string_is_ascii(text)).as_py() is False:
+        raise NotByArrow
+    return call(text)
 
 
-def _with_pattern(call: Callable[..., Any], x: Form, pattern: Form) -> Form | None:
-    if x.kind != "str" or pattern.kind != "str" or not pattern.constant:
-        return None
-    return _form("bool", lambda one: call(one, pattern.constant[0]), x)
+def _matched(call: Kernel, text: Any, part: Any) -> Any:
+    if not isinstance(part, pa.Scalar) or not part.is_valid:
+        raise NotByArrow
+    return call(text, part.as_py())
 
 
-def _replaced(x: Form, old: Form, new: Form) -> Form | None:
-    if x.kind != "str" or not (old.constant and new.constant) or {old.kind, new.kind} != {"str"}:
-        return None
-    before, after = old.constant[0], new.constant[0]
-    if not before or len(after.encode()) > len(before.encode()):
-        return None
-    return _form("str", lambda one: pc.replace_substring(one, before, after), x)
+def _of_time(call: Kernel, x: Any) -> Any:
+    """A part of a time, as the clock of its zone shows it: Arrow does not know all zones in all years."""
+    if pa.types.is_timestamp(x.type) and x.type.tz not in (None, "UTC"):
+        raise NotByArrow
+    return pc.cast(call(x), pa.int64())
 
 
-def _of_time(name: str, call: Callable[[Any], Any], kinds: tuple[str, ...], x: Form) -> Form | None:
-    """A part of a time, as the clock of its zone shows it; Arrow knows zones by name, and their summers until 2037."""
-    if x.kind not in kinds or x.arrow is None or (x.kind == "datetime" and (x.arrow.tz or "").startswith(("+", "-"))):
-        return None
-    x = shared(x)
-    form = _form("int", lambda one: pc.cast(call(one), pa.int64()), x)
-    if x.kind == "date" or x.arrow.tz in (None, "UTC"):
-        return form
-    rowwise = by_rows(FUNCTIONS[name].safe(), "int", x)
-
-    def run(rows: Rows) -> Any:
-        latest = pc.max(pc.cast(x.array(rows), pa.int64())).as_py()
-        return (rowwise if (latest or 0) >= _SUMMERS_END else form).run(rows)
-
-    return Form("int", run, x.total, ARROW["int"])
+def _seconds(x: Any) -> Any:
+    return pc.divide(pc.cast(pc.cast(x, pa.int64()), pa.float64()), 1e6)
 
 
-def _seconds(kind: Kind, x: Form) -> Form | None:
-    if x.kind != kind or x.arrow is None:
-        return None
-    return _form("float", lambda one: pc.divide(pc.cast(pc.cast(one, pa.int64()), pa.float64(), safe=False), 1e6), x)
-
-
-def _bucket(x: Form, size: Form) -> Form | None:
-    if not {x.kind, size.kind} <= {*tree.NUMERIC}:
-        return None
-    size = shared(size)
-    return calculated("*", calculated("//", x, size), size)
-
-
-def _day(x: Form) -> Form | None:
-    return x if x.kind == "date" else None
-
-
-def _text(x: Form) -> Form | None:
-    return x if x.kind == "str" else _form("str", lambda one: pc.cast(one, pa.string()), x) if x.kind == "int" else None
-
-
-def _length(x: Form) -> Form | None:
-    return _form("int", lambda one: pc.cast(pc.utf8_length(one), pa.int64()), x) if x.kind == "str" else None
-
-
-def _stripped(x: Form) -> Form | None:
-    return _form("str", lambda one: pc.utf8_trim(one, characters=_SPACE), x) if x.kind == "str" else None
-
-
-def _joined(*given: Form) -> Form | None:
-    return joined(*given) if {one.kind for one in given} == {"str"} else None
-
-
-def _real(x: Form) -> Form | None:
-    return cast(x, "float") if x.kind in ("int", "float") else None
-
-
-#: The forms by the names of functions.
-KERNELS: Final[dict[str, Callable[..., Form | None]]] = {
-    "abs": _absolute,
-    "round": partial(_whole, lambda one: pc.round(one, round_mode="half_to_even")),
-    "floor": partial(_whole, pc.floor),
-    "ceil": partial(_whole, pc.ceil),
-    "int": partial(_whole, pc.trunc),
-    "float": _real,
-    "min": partial(_extreme, "<="),
-    "max": partial(_extreme, ">="),
-    "bucket": _bucket,
-    "str": _text,
-    "len": _length,
-    "lower": partial(_cased, pc.ascii_lower, "lower"),
-    "upper": partial(_cased, pc.ascii_upper, "upper"),
-    "strip": _stripped,
-    "contains": partial(_with_pattern, pc.match_substring),
-    "starts": partial(_with_pattern, pc.starts_with),
-    "ends": partial(_with_pattern, pc.ends_with),
-    "replace": _replaced,
-    "concat": _joined,
-    "date": _day,
-    "timestamp": partial(_seconds, "datetime"),
-    "seconds": partial(_seconds, "timedelta"),
-    "weekday": partial(_of_time, "weekday", pc.day_of_week, ("datetime", "date")),
-    **{name: partial(_of_time, name, getattr(pc, name), ("datetime", "date")) for name in ("year", "month", "day")},
-    **{name: partial(_of_time, name, getattr(pc, name), ("datetime",)) for name in ("hour", "minute", "second")},
+#: The kinds of arguments for which Arrow has functions, and these by their names in expressions.
+KERNELS: Final[dict[str, tuple[frozenset[str], Kernel]]] = {
+    name: (frozenset(kinds.split()), kernel)
+    for kinds, kernels in {
+        "int float": {
+            "abs": pc.abs_checked,
+            "round": partial(_whole, partial(pc.round, round_mode="half_to_even")),
+            "floor": partial(_whole, pc.floor),
+            "ceil": partial(_whole, pc.ceil),
+            "int": partial(_whole, pc.trunc),
+            "float": partial(pc.cast, target_type=pa.float64()),
+            "min": partial(_extreme, "<="),
+            "max": partial(_extreme, ">="),
+            "bucket": lambda x, size: pc.multiply_checked(divided("//", x, size), size),
+        },
+        "str": {
+            "lower": partial(_cased, pc.ascii_lower),
+            "upper": partial(_cased, pc.ascii_upper),
+            "strip": partial(pc.utf8_trim, characters=_SPACE),
+            "len": lambda x: pc.cast(pc.utf8_length(x), pa.int64()),
+            "contains": partial(_matched, pc.match_substring),
+            "starts": partial(_matched, pc.starts_with),
+            "ends": partial(_matched, pc.ends_with),
+            "concat": joined,
+        },
+        "int str": {"str": partial(pc.cast, target_type=pa.string())},
+        "date": {"date": lambda x: x},
+        "datetime": {"timestamp": _seconds},
+        "timedelta": {"seconds": _seconds},
+        "date datetime": {
+            "weekday": partial(_of_time, pc.day_of_week),
+            **{one: partial(_of_time, getattr(pc, one)) for one in _CLOCK},
+        },
+    }.items()
+    for name, kernel in kernels.items()
 }

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from exop.errors import ExpressionError, suggest
-from exop.model.expressions import tree
+from exop.model.expressions import tree, values
 from exop.model.expressions.functions import Function, find_functions
 from exop.model.expressions.tree import TYPES, Tree
-from exop.model.expressions.values import HIGHEST
 from exop.model.slets.ports import PortType
 from exop.model.syntax import parsed_expression
 from exop.model.types.assignable import missing_field
@@ -135,9 +134,9 @@ class Reader:
         self._depth += 1
         if self._depth > DEEPEST:
             self.fail(0, f"it is nested more than {DEEPEST} deep")
-        if (method := _METHODS.get(type(node))) is None:
+        if (method := getattr(self, f"_read_{type(node).__name__.lower()}", None)) is None:
             self.fail(self._at(node), _CURES.get(type(node), _OTHERWISE))
-        found = method(self, node)
+        found: Tree = method(node)
         self._depth -= 1
         return found
 
@@ -150,7 +149,7 @@ class Reader:
 
     # Names, fields and elements
 
-    def _name(self, node: ast.Name) -> Tree:
+    def _read_name(self, node: ast.Name) -> Tree:
         at, subjects = self._at(node), self.names.subjects
         if node.id in subjects:
             if self.subject not in ("", node.id):
@@ -167,7 +166,7 @@ class Reader:
         near = "a function is called: " + self._functions[node.id].signature if node.id in self._functions else near
         self.fail(at, f"no port or setting is called {node.id!r}; {near}")
 
-    def _attribute(self, node: ast.Attribute) -> Tree:
+    def _read_attribute(self, node: ast.Attribute) -> Tree:
         at = self._end(node) - len(node.attr)
         if node.attr.startswith("_"):
             self.fail(at, f"{node.attr!r} is private: an expression reads public fields")
@@ -188,20 +187,28 @@ class Reader:
         nullable = of.nullable or found.type.takes_none or (known.kind == "columns" and not found.required)
         return tree.Field(at, found.type, nullable, of, name)
 
-    def _subscript(self, node: ast.Subscript) -> Tree:
+    def _read_subscript(self, node: ast.Subscript) -> Tree:
         of = self._read(node.value)
         index = node.slice
         if isinstance(index, ast.Constant) and isinstance(index.value, str) and of.kind in ("any", "record"):
             return self._field(self._at(index), of, index.value)
         if of.kind not in ("any", "list", "str", "bytes", "record"):
             self.fail(self._at(index), f"a value of type {of.type} has no elements")
+        at = self._end(node.value)
         if isinstance(index, ast.Slice):
-            bounds = [None if one is None else self._read(one) for one in (index.lower, index.upper, index.step)]
-            return tree.Slice(self._end(node.value), of.type, True, of, tuple(bounds))
-        element = TYPES["str"] if of.kind == "str" else _plain(of.type).element if of.kind == "list" else ANY
-        return tree.Element(self._end(node.value), element, True, of, self._read(index))
+            absent = tree.Literal(at, ANY, False, ...)
+            bounds = [absent if one is None else self._read(one) for one in (index.lower, index.upper, index.step)]
+            return tree.Operation(at, of.type, True, values.part, (of, *bounds))
+        kind = (
+            TYPES["str"]
+            if of.kind == "str"
+            else (of.type if of.type.kind in ("list", "tuple") else of.type.sole).element
+            if of.kind == "list"
+            else ANY
+        )
+        return tree.Operation(at, kind, True, values.element, (of, self._read(index)))
 
-    def _constant(self, node: ast.Constant) -> Tree:
+    def _read_constant(self, node: ast.Constant) -> Tree:
         value = node.value
         if (
             value is ...
@@ -209,21 +216,24 @@ class Reader:
             or (isinstance(value, str) and re.search("[\ud800-\udfff]", value))
         ):
             self.fail(self._at(node), _OTHERWISE)
-        if isinstance(value, int) and value > HIGHEST + 1:
+        if isinstance(value, int) and value > values.HIGHEST:
             self.fail(self._at(node), "an integer has at most 64 bits")
         return self._literal(self._at(node), value)
 
     def _literal(self, at: int, value: Any) -> Tree:
         return tree.Literal(at, TYPES[tree.kind_of_value(value)], value is None, value)
 
-    def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Tree:
+    def _read_list(self, node: ast.List | ast.Tuple | ast.Set) -> Tree:
         found = tuple(self._read(one) for one in node.elts)
         element = tree.common(one.type for one in found) or ANY
-        return tree.Listed(self._at(node), tree.list_of(ANY if element.kind == "none" else element), False, found)
+        known = tree.list_of(ANY if element.kind == "none" else element)
+        return tree.Operation(self._at(node), known, False, values.listed, found)
+
+    _read_tuple = _read_set = _read_list
 
     # Operators
 
-    def _arithmetic(self, node: ast.BinOp) -> Tree:
+    def _read_binop(self, node: ast.BinOp) -> Tree:
         """Read `a + b - c` as one flat part, whatever its length."""
         spine: list[ast.BinOp] = []
         first: ast.expr = node
@@ -249,35 +259,40 @@ class Reader:
             at += 1
         return at
 
-    def _unary(self, node: ast.UnaryOp) -> Tree:
+    def _read_unaryop(self, node: ast.UnaryOp) -> Tree:
         at = self._at(node)
         if isinstance(node.op, ast.Invert):
             self.fail(at, _CURES[ast.Invert])
+        if isinstance(node.op, ast.USub) and ast.unparse(node.operand) == str(values.HIGHEST + 1):
+            return self._literal(at, -values.HIGHEST - 1)
         of = self._read(node.operand)
         if isinstance(node.op, ast.Not):
-            return tree.Not(at, TYPES["bool"], of.nullable, self._logical(of))
+            return self._maybe_not(True, self._logical(of), at)
         if of.kind not in (*tree.NUMERIC, "Decimal", "any", "none") and (
             of.kind != "timedelta" or isinstance(node.op, ast.UAdd)
         ):
             self.fail(at, f"{of.type} has no sign")
-        if isinstance(node.op, ast.UAdd):
-            kind = TYPES[tree.result_kind("+", "int", of.kind) or of.kind]
-            return tree.Arithmetic(at, kind, of.nullable, self._literal(at, 0), (("+", of),))
-        if isinstance(of, tree.Literal) and of.kind in ("int", "float"):
+        minus = isinstance(node.op, ast.USub)
+        if minus and isinstance(of, tree.Literal) and of.kind in ("int", "float"):
             return self._literal(at, -of.value)
-        return tree.Negative(at, TYPES["int" if of.kind == "bool" else of.kind], of.nullable, of)
+        kind = TYPES[tree.result_kind("*", "int", of.kind) or of.kind]
+        return tree.Arithmetic(at, kind, of.nullable, self._literal(at, -1 if minus else 1), (("*", of),))
 
     def _logical(self, part: Tree) -> Tree:
         if part.kind not in ("bool", "any", "none"):
             self.fail(part.at, f"a Boolean is expected, not {part.type}: compare it with something")
         return part
 
-    def _logic(self, node: ast.BoolOp) -> Tree:
+    def _maybe_not(self, negated: bool, of: Tree, at: int | None = None) -> Tree:
+        at = of.at if at is None else at
+        return tree.Operation(at, TYPES["bool"], of.nullable, values.opposite, (of,)) if negated else of
+
+    def _read_boolop(self, node: ast.BoolOp) -> Tree:
         operands = tuple(self._logical(self._read(one)) for one in node.values)
         word = "and" if isinstance(node.op, ast.And) else "or"
         return tree.Logic(operands[0].at, TYPES["bool"], any(one.nullable for one in operands), word, operands)  # type: ignore[arg-type]
 
-    def _choice(self, node: ast.IfExp) -> Tree:
+    def _read_ifexp(self, node: ast.IfExp) -> Tree:
         cases: list[tuple[Tree, Tree]] = []
         otherwise: ast.expr = node
         while isinstance(otherwise, ast.IfExp):
@@ -290,40 +305,33 @@ class Reader:
             self.fail(self._at(node), f"the values have different types: {shown}")
         return tree.Choice(self._at(node), kind, any(one.nullable for one in values), tuple(cases), last)
 
-    def _comparison(self, node: ast.Compare) -> Tree:
-        if isinstance(node.ops[0], (ast.In, ast.NotIn, ast.Is, ast.IsNot)) or len(node.ops) == 1:
-            if len(node.ops) > 1:
-                self.fail(self._end(node.comparators[0]), "`in` and `is` cannot be continued: write `and`")
-            return self._single(node, node.ops[0], node.comparators[0])
+    def _read_compare(self, node: ast.Compare) -> Tree:
         steps, left, nullable = [], (first := self._read(node.left)), first.nullable
         for op, one in zip(node.ops, node.comparators, strict=True):
-            if (sign := _SIGNS.get(type(op))) is None:
+            sign, right = _SIGNS.get(type(op)), self._read(one)
+            if sign is None and len(node.ops) == 1:
+                return self._single(left, op, right)
+            if sign is None:
                 self.fail(self._at(one), "`in` and `is` cannot be continued: write `and`")
-            right = self._read(one)
             self._check_pair(left, sign, right)
             steps.append((sign, right))
             left, nullable = right, nullable or right.nullable
         return tree.Comparison(first.at, TYPES["bool"], nullable, first, tuple(steps))
 
-    def _single(self, node: ast.Compare, op: ast.cmpop, other: ast.expr) -> Tree:
-        left, right = self._read(node.left), self._read(other)
+    def _single(self, left: Tree, op: ast.cmpop, right: Tree) -> Tree:
         negated = isinstance(op, (ast.NotIn, ast.IsNot))
         if isinstance(op, (ast.Is, ast.IsNot)):
             if not (isinstance(right, tree.Literal) and right.value is None):
                 self.fail(right.at, "`is` asks for None only: write ==")
-            return tree.IsNull(left.at, TYPES["bool"], False, left, negated)
-        if isinstance(op, (ast.In, ast.NotIn)):
-            if right.kind not in ("list", "str", "any", "none", "record") or (right.kind, left.kind) == ("str", "int"):
-                self.fail(right.at, f"`in` looks into a list or text, not into {right.type}")
-            elements = right.elements if isinstance(right, tree.Listed) else ()
-            for one in elements:
-                self._check_pair(left, "in", one)
-            nullable = left.nullable or right.nullable or right.kind != "list" or any(one.nullable for one in elements)
-            return tree.Membership(left.at, TYPES["bool"], nullable or not elements, left, right, negated)
-        sign = _SIGNS[type(op)]
-        self._check_pair(left, sign, right)
-        nullable = left.nullable or right.nullable
-        return tree.Comparison(left.at, TYPES["bool"], nullable, left, ((sign, right),))
+            return self._maybe_not(negated, tree.Operation(left.at, TYPES["bool"], False, values.is_null, (left,)))
+        if right.kind not in ("list", "str", "any", "none", "record") or (right.kind, left.kind) == ("str", "int"):
+            self.fail(right.at, f"`in` looks into a list or text, not into {right.type}")
+        elements = right.operands if isinstance(right, tree.Operation) and right.call is values.listed else ()
+        for one in elements:
+            self._check_pair(left, "in", one)
+        nullable = left.nullable or not elements or any(one.nullable for one in elements)
+        found = tree.Operation(left.at, TYPES["bool"], nullable, values.contained, (left, right))
+        return self._maybe_not(negated, found)
 
     def _check_pair(self, left: Tree, sign: str, right: Tree) -> None:
         for one in (left, right):
@@ -335,7 +343,7 @@ class Reader:
 
     # Functions
 
-    def _call(self, node: ast.Call) -> Tree:
+    def _read_call(self, node: ast.Call) -> Tree:
         at = self._at(node)
         name = ast.unparse(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) else ""
         if (function := self._functions.get(name)) is None:
@@ -357,25 +365,6 @@ class Reader:
             self.fail(at, f"the arguments of {function.name} have types that do not go together: {shown}")
         nulls = [one.nullable for one in arguments] or [False]
         return tree.Call(at, kind, all(nulls) if function.lazy else any(nulls) or kind.takes_none, function, arguments)
-
-
-_METHODS: Final[dict[type[ast.AST], Callable[[Reader, Any], Tree]]] = {
-    ast.Name: Reader._name,
-    ast.Attribute: Reader._attribute,
-    ast.Subscript: Reader._subscript,
-    ast.Constant: Reader._constant,
-    **dict.fromkeys((ast.List, ast.Tuple, ast.Set), Reader._list),
-    ast.BinOp: Reader._arithmetic,
-    ast.UnaryOp: Reader._unary,
-    ast.BoolOp: Reader._logic,
-    ast.IfExp: Reader._choice,
-    ast.Compare: Reader._comparison,
-    ast.Call: Reader._call,
-}
-
-
-def _plain(kind: Type) -> Type:
-    return kind if kind.kind in ("list", "tuple") else kind.sole
 
 
 def _record(kind: Type) -> Type:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -125,8 +124,7 @@ class Tree:
     @property
     def parts(self) -> Iterator[Tree]:
         """The parts of which it consists, in the order in which they are written."""
-        for one in dataclasses.fields(self):
-            yield from _trees(getattr(self, one.name))
+        return _trees(tuple(vars(self).values()))
 
     def walk(self) -> Iterator[Tree]:
         """Yield this part and all below it."""
@@ -173,26 +171,11 @@ class Field(Tree):
 
 
 @dataclass(frozen=True, eq=False)
-class Element(Tree):
-    """An element of a list, a character, an entry of a mapping: `item.tags[0]`."""
+class Operation(Tree):
+    """What a function of `values` computes from any values: `not x`, `x is None`, `x in y`, `x[0]`, `[x, y]`."""
 
-    of: Tree
-    index: Tree
-
-
-@dataclass(frozen=True, eq=False)
-class Slice(Tree):
-    """A part of a text or list: `item.name[:3]`; each of the three bounds may be absent."""
-
-    of: Tree
-    bounds: tuple[Tree | None, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Negative(Tree):
-    """`-x`."""
-
-    of: Tree
+    call: Callable[..., Any]
+    operands: tuple[Tree, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,30 +195,6 @@ class Comparison(Tree):
 
 
 @dataclass(frozen=True, eq=False)
-class Membership(Tree):
-    """`x in among`, `x not in among`."""
-
-    of: Tree
-    among: Tree
-    negated: bool
-
-
-@dataclass(frozen=True, eq=False)
-class IsNull(Tree):
-    """`x is None`, `x is not None`."""
-
-    of: Tree
-    negated: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Not(Tree):
-    """`not x`."""
-
-    of: Tree
-
-
-@dataclass(frozen=True, eq=False)
 class Logic(Tree):
     """`a and b and …`, `a or b or …`."""
 
@@ -252,19 +211,13 @@ class Choice(Tree):
 
 
 @dataclass(frozen=True, eq=False)
-class Listed(Tree):
-    """`[a, b, …]`."""
-
-    elements: tuple[Tree, ...]
-
-
-@dataclass(frozen=True, eq=False)
 class Call(Tree):
     """A call of a function."""
 
     function: Function
     arguments: tuple[Tree, ...]
 
-
-#: The parts whose value is always True, False or NULL.
-LOGICAL: Final = (Comparison, Membership, IsNull, Not, Logic)
+    @property
+    def shares(self) -> bool:
+        """Whether its result is one of its arguments, which share a column of floats."""
+        return self.kind == "float" and self.function.result is None

@@ -88,15 +88,6 @@ def _moved(sign: str, moment: datetime, distance: timedelta) -> datetime:
     return _NATIVE[sign](moment.astimezone(UTC), distance).astimezone(moment.tzinfo)  # type: ignore[no-any-return]
 
 
-def negative(a: Any) -> Any:
-    """Return `-a`."""
-    if (a := plain(a)) is None:
-        return None
-    if kind_of_value(a) not in (*NUMERIC, "Decimal", "timedelta"):
-        raise TypeError(f"-{type(a).__name__} is not possible")
-    return bounded(-a)
-
-
 def instants(a: datetime, b: datetime) -> tuple[datetime, datetime]:
     """Return two times such that their order and distance are those of the instants, whatever their zones are."""
     if (a.tzinfo is None) != (b.tzinfo is None):
@@ -128,6 +119,8 @@ def less(a: Any, b: Any) -> bool | None:
 
 def compare(sign: str, a: Any, b: Any) -> bool | None:
     """Return the result of a comparison."""
+    if a is None or b is None:
+        return None
     if sign in ("==", "!="):
         found = equal(a, b)
         return found if found is None or sign == "==" else not found
@@ -142,6 +135,16 @@ def truth(value: Any) -> bool | None:
     raise TypeError(f"a Boolean is expected, not {type(value).__name__}; compare it with something")
 
 
+def opposite(value: Any) -> bool | None:
+    """Return `not value`."""
+    return None if (found := truth(value)) is None else not found
+
+
+def is_null(value: Any) -> bool:
+    """Return whether a value is NULL."""
+    return value is None
+
+
 def contained(x: Any, among: Any) -> bool | None:
     """Return whether *among* has *x*: as a part of a text, a key of a mapping, or an element of a list."""
     x = plain(x)
@@ -153,16 +156,11 @@ def contained(x: Any, among: Any) -> bool | None:
     return True if True in found else None if None in found else False
 
 
-def missing(x: Any, among: Any) -> bool | None:
-    """Return whether *among* does not have *x*."""
-    return None if (found := contained(x, among)) is None else not found
-
-
 def field_of(value: Any, name: str) -> Any:
     """Return a field of a value whose type is not known: of a mapping (a row) by key, of a tuple by number."""
     if value is None:
         return None
-    if type(value) is dict or isinstance(value, Mapping):
+    if type(value) is dict or (hasattr(value, "__getitem__") and isinstance(value, Mapping)):
         return value[name]
     return value[int(name)] if name.isdigit() else getattr(value, name)
 
@@ -179,6 +177,11 @@ def part(value: Any, *bounds: Any) -> Any:
     if value is None or None in given:
         return None
     return value[slice(*[None if one is ... else one for one in given])]
+
+
+def listed(*elements: Any) -> list[Any]:
+    """Return a list of values."""
+    return [*elements]
 
 
 #: The operations by their signs.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Self, cast
 
-from exop.errors import MeshError, UnknownName
+from exop.errors import ExpressionError, MeshError, UnknownName
 from exop.model.meshes import topology
 from exop.model.meshes.conditional_updates import channel_condition, conditional_update, inherited
 from exop.model.meshes.entries import Entries
@@ -326,13 +326,15 @@ class Mesh(Graph):
         return "\n".join(topology.section_text(self, *section) for section in topology.sections(self))
 
     @classmethod
-    def from_toml(cls, text: str, catalog: Mapping[str, SletSpec]) -> Self:
+    def from_toml(cls, text: str, catalog: Mapping[str, SletSpec], refused: list[str] | None = None) -> Self:
         """Read a topology file.
 
         Args:
             text: The content of the file.
             catalog: The slets by identity (`plugin:name`), as returned by `platform.slets()`. A slet that the catalog
                 lacks is represented by its description in the file.
+            refused: Receives the reasons why pending updates are left out: those whose conditions are not valid. If it
+                is `None`, such a condition is an error.
 
         Raises:
             MeshError: *text* is not valid TOML, lacks a table, or contains a value of the wrong type.
@@ -345,7 +347,12 @@ class Mesh(Graph):
             mesh = mesh.add(node)
         # Last: the conditions name ports, whose types are known by now.
         for configure, name, settings in updates:
-            mesh = getattr(mesh, configure)(name, **settings)
+            try:
+                mesh = getattr(mesh, configure)(name, **settings)
+            except ExpressionError as problem:
+                if refused is None:
+                    raise
+                refused.append(f"the pending update of {name} is refused: {problem}")
         return mesh
 
     def _declaring(self, channels: Iterable[ChannelSpec]) -> Self:

@@ -95,6 +95,7 @@ def test_an_integer_beyond_64_bits_fails():
     ):
         fails(text, n=2**63 - 1, low=-(2**63))
     assert value("item.low % -1", low=-(2**63)) == 0
+    assert value("item.low == -9223372036854775808", low=-(2**63)) is True
     assert value("item.low", low=-(2**63)) == -(2**63)
     fails("floor(item.f)", f=1e19)
     fails("round(item.f)", f=float("inf"))
@@ -268,6 +269,27 @@ def test_a_column_has_one_type():
         function(pa.record_batch({"a": ["x", "y"], "b": [True, False], "c": [1, 2]}))
 
 
+def test_a_batch_of_which_a_row_is_not_for_arrow():
+    """It goes by rows, with the type of the others; the errors are those of items."""
+    function = read("100 // item.n if item.n != 0 else None", NAMES).column_function()
+    for column, expected in (([1, 7], [100, 14]), ([0, 7], [None, 14]), ([0, 0], [None, None])):
+        found = function(pa.record_batch({"n": column}))
+        assert (found.to_pylist(), found.type) == (expected, pa.int64())
+    with pytest.raises(ZeroDivisionError):
+        read("1 / item.n", NAMES).column_function()(pa.record_batch({"n": [0]}))
+    with pytest.raises(TypeError, match="Booleans are no numbers"):
+        read("coalesce(item.f, item.b)", NAMES).column_function()(
+            pa.record_batch({"f": [1.5, None], "b": [True, True]})
+        )
+
+
+def test_a_setting_beyond_64_bits_is_compared():
+    """As in Python; it has no column."""
+    condition = read("item.n < limit", Names("x", {"item": PortType()}, ("limit",)))
+    assert condition.item_function({"limit": 2**70})({"n": 1}) is True
+    assert condition.column_function({"limit": 2**70})(pa.record_batch({"n": [1]})).to_pylist() == [True]
+
+
 def test_what_is_no_column():
     """The whole item, and a column that is missing."""
     with pytest.raises(ExpressionError, match="columns have no item: name the fields that are meant"):
@@ -371,5 +393,10 @@ def test_names_have_functions_of_their_own():
     """For an engine that offers some."""
     names = Names("x", {"item": PortType()}, functions={"twice": Function.of(lambda x: x * 2)})
     assert read("twice(item.a)", names).item_function()({"a": 2}) == 4
+    added = Function.of(
+        lambda x, y: x + y, arrow=lambda x, y: pa.array([*zip(x.to_pylist(), y.to_pylist(), strict=True)])
+    )
+    function = read("added(item.a, 1)", Names("x", {"item": PortType()}, functions={"added": added})).column_function()
+    assert function(pa.record_batch({"a": [2, 3]})).to_pylist() == [[2, 1], [3, 1]]  # constants are arrays
     with pytest.raises(TypeError, match="can only be given by name"):
         Function.of(lambda *, x: x)

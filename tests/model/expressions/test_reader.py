@@ -219,6 +219,7 @@ def test_the_type_of_the_result_is_derived(text, shown):
         ("coalesce(1, 'x')", "coalesce", "types that do not go together: int, str"),
         ("1 in report.time", "time", "`in` looks into a list or text"),
         ("99999999999999999999", "999", "at most 64 bits"),
+        ("9223372036854775808", "922", "at most 64 bits"),
         ("1j", "1j", "an expression has"),
         ("(report := 3)", "report :=", "nothing is assigned"),
         ("[x for x in report]", "[x", "an expression has"),

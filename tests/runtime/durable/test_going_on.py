@@ -29,6 +29,7 @@ from exop import (
 )
 from exop.errors import CheckpointError, ExopError, MeshError, NotStorable, PlanError, StateError, UnknownName
 from exop.hooks import Plugins
+from exop.model.expressions.functions import offer, withdraw
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.durable.store import Store
@@ -459,6 +460,33 @@ def test_a_change_is_in_a_checkpoint_when_it_is_made(tmp_path, world):
         assert running.mesh("line").revision == 2
         eventually(lambda: len(seen(running)) == 12)
         assert seen(running) == list(range(1, 13))
+
+
+def late(item: int) -> bool:
+    """A function of conditions that a later release does not have."""
+    return item > 100
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_pending_update_whose_condition_is_refused_now(tmp_path, world, durable):
+    """It is left out, and the reason is told; all else goes on, other updates too."""
+    app = line(shifted)
+    functions = offer("early", late)
+    mesh = app.build() if durable else replace(app.build(), durable=None)
+    mesh = mesh.configure("shifted", by=1000, when="early.late(item)").configure("shifted", by=100, when="item == 12")
+    with platform(tmp_path) as running:
+        running.apply(mesh)
+        eventually(lambda: len(seen(running)) == 10)
+        if durable:
+            running.checkpoint("line")
+        _crash(running)
+    withdraw(functions)
+    world.limit = 12
+    with platform(tmp_path) as running:
+        assert "pending update of shifted is refused" in running.restarted["line"]
+        assert "there is no function 'early.late'" in running.restarted["line"]
+        eventually(lambda: len(seen(running)) == 12)
+        assert seen(running) == [*range(1, 12), 112]
 
 
 class Kept(Memento):
