@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
@@ -143,33 +143,26 @@ class Hosting:
         if found is None:
             raise UnknownName(place=application, kind="channel", name=channel, known=deployment.channels)
 
-        def into() -> Entry:
+        def into(*, pushed: bool = True) -> Entry:
             """Return the entry into the channel, unless what it took would be lost."""
             entry, there = deployment.entries.get(f"channel {channel}"), deployment.channels.get(channel)
             if entry is None or there is not found or found in deployment.leaving:
                 raise PlanError(f"a change of {application} removes or moves the channel {channel!r}; try again")
-            return entry
-
-        def pushed_into() -> Entry:
-            """Let hosts and engines get nothing more until a checkpoint has what no source emits again."""
-            entry = into()
-            deployment.await_checkpoint()  # no checkpoint is captured before the items are in the channel
+            if pushed:  # no source emits it again, and no checkpoint is captured before it is in the channel
+                deployment.await_checkpoint()
             return entry
 
         if access == "write":
-            into()
+            into(pushed=False)
         elif peer and not found.filled:  # the slet that reads it there waits, and asks again
             raise PlanError(f"the channel {channel!r} of {application} is not filled yet; try again")
         ends = (*deployment.mesh.producers(channel), *deployment.mesh.consumers(channel))
-        types = [node.slet.ports[port].type for node, port in ends]
-        if method != PUSH:
-            return answer(found, into, types, method, arguments)
-        if not deployment.changing.acquire(timeout=PUSHING):
-            raise PlanError(f"a change or a checkpoint of {application} is being made; try again")
-        try:
-            return answer(found, pushed_into, types, method, arguments)
-        finally:
-            deployment.changing.release()
+        with ExitStack() as held:
+            if method == PUSH and deployment.mesh.durable is not None:
+                if not deployment.changing.acquire(timeout=PUSHING):
+                    raise PlanError(f"a change or a checkpoint of {application} is being made; try again")
+                held.callback(deployment.changing.release)
+            return answer(found, into, [node.slet.ports[port].type for node, port in ends], method, arguments)
 
     @operation(role="operate", patience=LONG, long=True)
     def accept_loss(self, application: str, channel: str = "") -> list[str]:
