@@ -97,7 +97,8 @@ def test_an_application_that_another_host_refuses_is_not_said_to_run(capsys):
             prepare(change, *given)
             return
         told(keeper, capsys, "opening")
-        seen.append(home.deployment("counting").opens)
+        eventually(lambda: "counting" in home._applications.deployed, "its part at the home")
+        seen.append(home._applications.deployed["counting"].opens)
         raise PlanError("it is not wanted")
 
     other = Platform(name="other", listen="inproc:other", control=False)
