@@ -97,7 +97,7 @@ def test_an_application_that_another_host_refuses_is_not_said_to_run(capsys):
             prepare(change, *given)
             return
         told(keeper, capsys, "opening")
-        eventually(lambda: "counting" in home._applications.deployed, "its part at the home")
+        eventually(lambda: "counting" in home._applications.deployed)
         seen.append(home._applications.deployed["counting"].opens)
         raise PlanError("it is not wanted")
 
