@@ -336,10 +336,11 @@ class Deployment:
 
     def await_checkpoint(self) -> None:
         """Let hosts and engines, which count, get no more until a checkpoint has what is changed now."""
-        ties = [one.tie for one in [*self.components.values()] if one.tie is not None]
-        places: list[Any] = [*self.channels.values(), *ties] if self.mesh.durable is not None else []
-        for place in places:
-            place.await_checkpoint()
+        if self.mesh.durable is not None:
+            ties = [one.tie for one in [*self.components.values()] if one.tie is not None]
+            places: list[Any] = [*self.channels.values(), *ties]
+            for place in places:
+                place.await_checkpoint()
 
     @contextmanager
     def decided(self, drivers: Iterable[Driver] = ()) -> Iterator[None]:

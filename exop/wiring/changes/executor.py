@@ -250,9 +250,8 @@ class Changes:
 
     def reopen(self, running: Deployment, old: Component, timeout: float = PATIENCE) -> None:
         """Let another instance, with the same state, take the place of a slet that is closed and has no successor."""
-        node = dataclasses.replace(
-            old.node, **MARKS[Node]
-        )  # the state of that change was given up, given or rebuilt then
+        # The state that an earlier change gave up, gave or rebuilt is that of then.
+        node = dataclasses.replace(old.node, **MARKS[Node])
         step = Step("replace", node.name, "by itself", node, node, hand_over(node, node))
         plan = Plan(running.mesh, running.mesh, (step,), Difference(), timeout=timeout)
         self._make(running.name, Change(running, self._wiring, plan))
