@@ -63,14 +63,7 @@ def sensors(
         BuilderError: a file is missing, or a value is not possible.
     """
     check_readings(folder, speed)
-    if not output.parent.is_dir():
-        raise BuilderError(f"output={output}: the folder {output.parent} does not exist; make it first")
-    if aggregate not in AGGREGATES:
-        raise BuilderError(f"there is no engine {aggregate!r}; there are {', '.join(AGGREGATES)}")
-    if source not in SOURCES:
-        raise BuilderError(f"there is no source {source!r}; there are {', '.join(SOURCES)}")
-    if (source == "kafka") != bool(brokers):
-        raise BuilderError("give brokers=HOST:PORT with source=kafka, and with source=kafka only")
+    _check_choices(output, aggregate, source, brokers)
     app = Application("sensors")
     if every:
         app.durable(every=every)
@@ -123,6 +116,17 @@ def _minutes(app: Application, readings: Any, aggregate: str, master: str) -> An
         window=60,
         **more,
     )
+
+
+def _check_choices(output: Path, aggregate: str, source: str, brokers: str) -> None:
+    if not output.parent.is_dir():
+        raise BuilderError(f"output={output}: the folder {output.parent} does not exist; make it first")
+    if aggregate not in AGGREGATES:
+        raise BuilderError(f"there is no engine {aggregate!r}; there are {', '.join(AGGREGATES)}")
+    if source not in SOURCES:
+        raise BuilderError(f"there is no source {source!r}; there are {', '.join(SOURCES)}")
+    if (source == "kafka") != bool(brokers):
+        raise BuilderError("give brokers=HOST:PORT with source=kafka, and with source=kafka only")
 
 
 def check_readings(folder: Path, speed: float) -> None:

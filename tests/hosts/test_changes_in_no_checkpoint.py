@@ -92,6 +92,14 @@ def halved(items: list[int]) -> int | None:
     return next((at for at in found if items == [n for n in found[1:] if n <= at or n % 2 == 0]), None)
 
 
+def with_an_engine() -> Application:
+    """An application with an engine, `numbers → engine → there`, whose checkpoints the test takes."""
+    app = Application("app")
+    app.durable(every=3600)
+    app.add("there", keeps, item=app.add("engine", Doubled, number=app.add("numbers", rising)))
+    return app
+
+
 @pytest.mark.parametrize("engine", [True, False])
 def test_a_change_that_is_in_no_checkpoint(tmp_path: Path, engine: bool):
     """Another slet, which emits less, and other readers: after a kill, the change is made at another item.
@@ -102,9 +110,7 @@ def test_a_change_that_is_in_no_checkpoint(tmp_path: Path, engine: bool):
     with platform("c", tmp_path) as c, ExitStack() as stack:
         a = stack.enter_context(platform("a", tmp_path))
         a.remoting.connect("inproc:c")
-        app = Application("app")
-        app.durable(every=3600)
-        app.add("there", keeps, item=app.add("engine", Doubled, number=app.add("numbers", rising)))
+        app = with_an_engine()
         far = app.add("pass", passes, item=app.add("rising", rising), out=app.channel("far"))
         app.on("c").add("keeps", keeps, item=far)
         mesh = a.apply(app.build())
@@ -203,9 +209,7 @@ def test_an_end_on_request_that_is_in_no_checkpoint(tmp_path: Path):
     with platform("c", tmp_path) as c, ExitStack() as stack:
         a = stack.enter_context(platform("a", tmp_path))
         a.remoting.connect("inproc:c")
-        app = Application("app")
-        app.durable(every=3600)
-        app.add("there", keeps, item=app.add("engine", Doubled, number=app.add("numbers", rising)))
+        app = with_an_engine()
         app.on("c").add("keeps", keeps, item=app.add("rising", rising, out=app.channel("far")))
         a.apply(app.build())
         eventually(lambda: c.memento("app", "keeps").items == [*range(1, 11)], "the first ones")

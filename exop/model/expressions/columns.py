@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exop.errors import ExpressionError, suggest
+from exop.errors import suggest
 from exop.model.expressions import kernels, tree, values
 from exop.model.expressions.functions import FUNCTIONS
 from exop.model.expressions.items import FLIPPED, compiled
 from exop.model.expressions.kernels import COMPARE, KERNELS, Kernel, NotByArrow, divided, joined
-from exop.model.expressions.tree import TYPES, Kind, Tree, common, kind_of, kind_of_value, result_kind
-
-if TYPE_CHECKING:
-    from exop.model.expressions.expression import Expression
-
+from exop.model.expressions.kinds import TYPES, Kind, common, kind_of, kind_of_value, result_kind
+from exop.model.expressions.tree import Tree
 
 Columns: TypeAlias = Mapping[str, Any]
 #: The Arrow types of the results, by kind; those of times have the zone of the column.
@@ -60,18 +57,21 @@ def _form(kind: Kind, call: Kernel | None, *given: Form, arrow: Any = None) -> F
     return Form(kind, arrow, lambda columns: call(*[run(columns) for run in runs]))
 
 
-def column_function(root: Tree, expression: Expression) -> Callable[[Any], Any]:
-    """Return the function of record batches and tables that computes an expression, which has no settings."""
-    if expression.fields is None:
-        problem = f"columns have no {expression.subject}: name the fields that are meant"
-        raise ExpressionError(place=expression.place, expression=expression.text, position=0, problem=problem)
+def column_function(root: Tree, fields: tuple[str, ...], fail: Callable[[str, str], NoReturn]) -> Callable[[Any], Any]:
+    """Return the function of record batches and tables that computes an expression.
+
+    Args:
+        root: The expression, without settings.
+        fields: The columns that it reads.
+        fail: Raises the error for a problem, and the column that it is about.
+    """
     of_row = compiled(root, rows=True)
     known: tuple[Any, Form, dict[str, Callable[[Any], Any]]] | None = None
 
     def compute(batch: Any) -> Any:
         nonlocal known
         if (found := known) is None or not batch.schema.equals(found[0]):
-            found = known = (batch.schema, *_compiled(root, expression, batch.schema))
+            found = known = (batch.schema, *_compiled(root, fields, fail, batch.schema))
         _, form, readers = found
         if not batch.num_rows:  # what is constant would fail without a row
             return pa.array([], form.arrow)
@@ -103,15 +103,15 @@ def _by_rows(of_row: Callable[[Any], Any], columns: Columns, count: int, arrow: 
         raise TypeError(f"no column can hold all values, which are {shown}: {problem}") from problem
 
 
-def _compiled(root: Tree, expression: Expression, schema: Any) -> tuple[Form, dict[str, Callable[[Any], Any]]]:
+def _compiled(
+    root: Tree, fields: tuple[str, ...], fail: Callable[[str, str], NoReturn], schema: Any
+) -> tuple[Form, dict[str, Callable[[Any], Any]]]:
     """Return the form for batches of a schema, and the functions that read their columns."""
     forms: dict[str, Form] = {}
     readers: dict[str, Callable[[Any], Any]] = {}
-    for name in expression.fields or ():
+    for name in fields:
         if (place := schema.get_field_index(name)) < 0:
-            problem = f"the record batch has no column {name!r}; {suggest(name, schema.names, 'column')}"
-            at = max(0, expression.text.find(name))
-            raise ExpressionError(place=expression.place, expression=expression.text, position=at, problem=problem)
+            fail(f"the record batch has no column {name!r}; {suggest(name, schema.names, 'column')}", name)
         kind, arrow, normal = _normal(schema.field(place).type)
         readers[name] = partial(_read, place, normal)
         forms[name] = Form(kind, arrow, itemgetter(name))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
+from exop.errors import ExpressionError
 from exop.model.expressions import tree
 from exop.model.expressions.interpreter import folded
 from exop.model.expressions.items import compiled
+from exop.model.expressions.kinds import TYPES
 from exop.model.expressions.reader import Names, Reader
-from exop.model.expressions.tree import TYPES, Tree
+from exop.model.expressions.tree import Tree
 from exop.model.types.description import Type, built
 
 NO_SETTINGS: Mapping[str, Any] = {}
@@ -67,7 +69,13 @@ class Expression:
         # Imported lazily: only columns need pyarrow.
         from exop.model.expressions.columns import column_function
 
-        return column_function(folded(self.root, settings), self)
+        if self.fields is None:
+            self._fail(f"columns have no {self.subject}: name the fields that are meant")
+        return column_function(folded(self.root, settings), self.fields, self._fail)
+
+    def _fail(self, problem: str, about: str = "") -> NoReturn:
+        at = max(0, self.text.find(about))
+        raise ExpressionError(place=self.place, expression=self.text, position=at, problem=problem)
 
 
 def read(text: str, names: Names) -> Expression:

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from exop.model.expressions.tree import TYPES, common, kind_of, list_of
+from exop.model.expressions.kinds import TYPES, common, kind_of, list_of
 from exop.model.expressions.values import calculate, checked, less, real
 from exop.model.types.description import ANY, Type, type_of
 

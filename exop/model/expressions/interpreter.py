@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from exop.model.expressions import tree, values
-from exop.model.expressions.tree import TYPES, Tree, kind_of_value
+from exop.model.expressions.kinds import TYPES, kind_of_value
+from exop.model.expressions.tree import Tree
 from exop.model.types.description import ANY
 
 Evaluate: TypeAlias = Callable[[Any], Any]

@@ -17,7 +17,8 @@ from typing import Any, Final
 from exop.model.expressions import tree, values
 from exop.model.expressions.functions import FUNCTIONS
 from exop.model.expressions.interpreter import interpreted
-from exop.model.expressions.tree import Tree, kind_of_value
+from exop.model.expressions.kinds import kind_of_value
+from exop.model.expressions.tree import Tree
 from exop.model.syntax import parsed
 
 #: The tests for the kinds of values that are computed by operators of Python; `number`: an integer or a float.

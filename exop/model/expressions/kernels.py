@@ -1,4 +1,4 @@
-"""What `pyarrow.compute` has for the operations and functions of expressions, with the meaning of `values`.
+"""The functions of `pyarrow.compute` that have the meaning of the operations and functions of expressions.
 
 Casts of integers to floats fail beyond 2**53, as all that Arrow cannot compute; rows are then computed one by one.
 """

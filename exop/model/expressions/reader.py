@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from exop.errors import ExpressionError, suggest
-from exop.model.expressions import tree, values
+from exop.model.expressions import kinds, tree, values
 from exop.model.expressions.functions import Function, find_functions
-from exop.model.expressions.tree import TYPES, Tree
+from exop.model.expressions.kinds import TYPES
+from exop.model.expressions.tree import Tree
 from exop.model.slets.ports import PortType
 from exop.model.syntax import parsed_expression
 from exop.model.types.assignable import missing_field
@@ -221,12 +222,12 @@ class Reader:
         return self._literal(self._at(node), value)
 
     def _literal(self, at: int, value: Any) -> Tree:
-        return tree.Literal(at, TYPES[tree.kind_of_value(value)], value is None, value)
+        return tree.Literal(at, TYPES[kinds.kind_of_value(value)], value is None, value)
 
     def _read_list(self, node: ast.List | ast.Tuple | ast.Set) -> Tree:
         found = tuple(self._read(one) for one in node.elts)
-        element = tree.common(one.type for one in found) or ANY
-        known = tree.list_of(ANY if element.kind == "none" else element)
+        element = kinds.common(one.type for one in found) or ANY
+        known = kinds.list_of(ANY if element.kind == "none" else element)
         return tree.Operation(self._at(node), known, False, values.listed, found)
 
     _read_tuple = _read_set = _read_list
@@ -246,7 +247,7 @@ class Reader:
             if (sign := _SIGNS.get(type(step.op))) is None:
                 self.fail(self._sign_at(step), _CURES.get(type(step.op), _OTHERWISE))
             right = self._read(step.right)
-            if (after := tree.result_kind(sign, kind, right.kind)) is None:
+            if (after := kinds.result_kind(sign, kind, right.kind)) is None:
                 cure = "; write concat(…) or str(…)" if sign == "+" and "str" in (kind, right.kind) else ""
                 self.fail(self._sign_at(step), f"{kind} {sign} {right.type} is not possible{cure}")
             kind, nullable = after, nullable or right.nullable
@@ -268,14 +269,14 @@ class Reader:
         of = self._read(node.operand)
         if isinstance(node.op, ast.Not):
             return self._maybe_not(True, self._logical(of), at)
-        if of.kind not in (*tree.NUMERIC, "Decimal", "any", "none") and (
+        if of.kind not in (*kinds.NUMERIC, "Decimal", "any", "none") and (
             of.kind != "timedelta" or isinstance(node.op, ast.UAdd)
         ):
             self.fail(at, f"{of.type} has no sign")
         minus = isinstance(node.op, ast.USub)
         if minus and isinstance(of, tree.Literal) and of.kind in ("int", "float"):
             return self._literal(at, -of.value)
-        kind = TYPES[tree.result_kind("*", "int", of.kind) or of.kind]
+        kind = TYPES[kinds.result_kind("*", "int", of.kind) or of.kind]
         return tree.Arithmetic(at, kind, of.nullable, self._literal(at, -1 if minus else 1), (("*", of),))
 
     def _logical(self, part: Tree) -> Tree:
@@ -300,7 +301,7 @@ class Reader:
             otherwise = otherwise.orelse
         last = self._read(otherwise)
         values = [value for _, value in cases] + [last]
-        if (kind := tree.common(one.type for one in values)) is None:
+        if (kind := kinds.common(one.type for one in values)) is None:
             shown = ", ".join(dict.fromkeys(str(one.type) for one in values))
             self.fail(self._at(node), f"the values have different types: {shown}")
         return tree.Choice(self._at(node), kind, any(one.nullable for one in values), tuple(cases), last)
@@ -337,7 +338,7 @@ class Reader:
         for one in (left, right):
             if isinstance(one, tree.Literal) and one.value is None and sign in ("==", "!="):
                 self.fail(one.at, f"{sign} None is never true: write `is {'not ' * (sign == '!=')}None`")
-        if not tree.comparable(left.kind, right.kind):
+        if not kinds.comparable(left.kind, right.kind):
             cure = "; compare with date(…) of the time" if {left.kind, right.kind} == {"date", "datetime"} else ""
             self.fail(right.at, f"{left.type} and {right.type} cannot be compared{cure}")
 

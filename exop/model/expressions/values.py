@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from exop.model.expressions.tree import NUMERIC, SCALARS, Kind, kind_of_value, result_kind
+from exop.model.expressions.kinds import NUMERIC, SCALARS, Kind, kind_of_value, result_kind
 
 #: The greatest integer; as in columns, smaller ones down to -HIGHEST - 1 are possible, and all others fail.
 HIGHEST: Final = 2**63 - 1
