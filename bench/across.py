@@ -20,7 +20,7 @@ from bench.cases import carry_out
 from bench.harness import Result
 from exop import Application, EndOfStream, Memento, Platform, Punctuation
 from exop.model.slets.slet import slet
-from exop.stock.slets import Aggregate
+from exop.stock.aggregates import Aggregate
 
 ROWS: Final = pa.schema([("time", pa.int64()), ("road", pa.int32()), ("spd", pa.int32()), ("name", pa.string())])
 SETTINGS: Final[dict[str, Any]] = {
@@ -58,8 +58,9 @@ def measure(
 
 
 def engines() -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return the aggregates of the engines that are installed, with settings of their own."""
-    found: dict[str, tuple[Any, dict[str, Any]]] = {"stock": (Aggregate, {})}
+    """Return the aggregates of the engines that are installed, of `stock` in both forms, with settings of their own."""
+    forms = {"stock": "columns", "items": "items"}
+    found: dict[str, tuple[Any, dict[str, Any]]] = {name: (Aggregate, {"form": form}) for name, form in forms.items()}
     if find_spec("exop_duckdb"):
         from exop_duckdb import DuckDbAggregate
 

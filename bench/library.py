@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from math import inf
+from statistics import median
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.harness import Result, Side, compare, timed
+from bench.harness import Result, Side, compare, paired, timed
 from bench.hop import Chain, Counter
+from exop import Application, EndOfStream, Memento, OutputPort, Platform, Punctuation, Slet, input_port, slet
 from exop.expressions import Names, read
 from exop.plugin import PortType
+from exop.stock.aggregates import Aggregate
 
 BY_HAND: Final = "the same slet by hand"
 CALLS: Final = "the same calls"
@@ -80,6 +85,7 @@ def measure(*, rounds: Annotated[int, "how many pairs of runs"] = 15) -> Iterato
             floor, candidate = called(of_columns, columns), called(function, batch)
             name_of = f"library/expressions/columns{rows}/{name}"
             yield compare(name_of, "us", floor=floor, candidate=candidate, against=CALLS, rounds=rounds)
+    yield from aggregates(rounds)
 
 
 def columns_of(rows: int) -> tuple[Any, dict[str, Any]]:
@@ -108,3 +114,133 @@ def called(function: Callable[[Any], Any], given: Any) -> Side:
             function(given)
 
     return timed(block)
+
+
+class Groups(Memento):
+    """The groups by the end of their windows and by key: number of rows, of values, their sum, the greatest one."""
+
+    windows: dict[int, dict[int, list[Any]]] = field(default_factory=dict)
+    complete: float = -inf
+
+
+class ByHand(Slet):
+    """Rows per key and minute, their mean and the maximum, as somebody would write it who has no library."""
+
+    groups: Groups
+    late: OutputPort[Any]
+
+    @input_port
+    def rows(self, item: Any | Punctuation | EndOfStream) -> Iterable[Any | Punctuation]:
+        """Take an item."""
+        groups = self.groups
+        if isinstance(item, (Punctuation, EndOfStream)):
+            return self.close(item)
+        end = item["time"] // 60 * 60 + 60
+        if end <= groups.complete:
+            self.late.push(item)
+            return ()
+        if (window := groups.windows.get(end)) is None:
+            window = groups.windows[end] = {}
+        spd = item["spd"]
+        if (group := window.get(item["road"])) is None:
+            window[item["road"]] = [1, spd, spd]
+        else:
+            group[0] += 1
+            group[1] += spd
+            if spd > group[2]:
+                group[2] = spd
+        return ()
+
+    def close(self, mark: Punctuation | EndOfStream) -> list[Any]:
+        """Emit the windows that are complete."""
+        groups = self.groups
+        groups.complete = inf if isinstance(mark, EndOfStream) else mark.time + 1
+        found: list[Any] = []
+        for end in sorted(one for one in groups.windows if one <= groups.complete):
+            window = groups.windows.pop(end)
+            for road, (n, total, top) in sorted(window.items()):
+                found.append({"time": end, "road": road, "cars": n, "mean": total / n, "top": top})
+        return found if isinstance(mark, EndOfStream) else [*found, mark]
+
+
+SETTINGS: Final[dict[str, Any]] = {
+    "columns": "time bigint, road bigint, spd double",
+    "values": {"cars": "count(*)", "mean": "avg(spd)", "top": "max(spd)"},
+    "keys": ["road"],
+    "time": "time",
+}
+
+
+def readings(rows: int = 100_000, *, each: int = 100, keys: int = 10) -> list[Any]:
+    """Rows of several keys, so many of each key in a unit of time, and a punctuation after each unit."""
+    found: list[Any] = []
+    for second in range(rows // (each * keys)):
+        found += [
+            {"time": second, "road": number % keys, "spd": number * 7919 % 1000 / 10} for number in range(each * keys)
+        ]
+        found.append(Punctuation(second))
+    return found
+
+
+def aggregates(rounds: int) -> Iterator[Result]:
+    """Measure aggregates of items; slides of a sixtieth of the window beside windows that do not overlap."""
+    with Platform() as platform:
+        items = readings()
+        by_hand = through(platform, ByHand, items)
+        minutes = through(platform, Aggregate, items, **SETTINGS, window=60)
+        slides = through(platform, Aggregate, items, **SETTINGS, window=60, slide=1)
+        for name, floor, candidate, against in (
+            ("aggregate/items", by_hand, minutes, BY_HAND),
+            ("aggregate/slides", minutes, slides, "windows that do not overlap"),
+        ):
+            yield compare(f"library/{name}", "ns", floor=floor, candidate=candidate, against=against, rounds=rounds)
+        pairs, _ = paired(through(platform, Passes, items), through(platform, PassesOrLeaves, items), rounds)
+        value = median(more - base for more, base in pairs)
+        ratio = median(more / base for more, base in pairs)
+        yield Result("library/port", value, "ns", "the same slet without the port", ratio, pairs)
+
+
+class Passes(Slet):
+    """Passes items on."""
+
+    @input_port
+    def rows(self, item: Any) -> Any:
+        """Take an item."""
+        return item
+
+
+class PassesOrLeaves(Slet):
+    """Passes items on; a further output is never used."""
+
+    late: OutputPort[Any]
+
+    @input_port
+    def rows(self, item: Any) -> Any:
+        """Take an item."""
+        return item
+
+
+@slet(effects=False)
+def taken(item: Any) -> None:
+    """Take a result."""
+
+
+def through(platform: Platform, work: Any, items: list[Any], **settings: Any) -> Side:
+    """Run items through a slet of a platform: the time of the thread for each of them."""
+    times: list[int] = []
+
+    @slet
+    def given() -> Iterator[dict[str, Any] | Punctuation]:
+        begin = time.thread_time_ns()
+        yield from items
+        times.append(time.thread_time_ns() - begin)
+
+    def run() -> float:
+        app = Application("library")
+        app.add("taken", taken, item=app.add("work", work, rows=app.add("given", given), **settings))
+        platform.apply(app.build())
+        platform.wait("library")
+        platform.remove("library")
+        return times.pop() / len(items)
+
+    return run

@@ -44,6 +44,7 @@ CONFINED = {
         "model/expressions/columns.py",
         "model/expressions/kernels.py",
         "stock/sinks.py",
+        "stock/groups.py",
         "engine/aggregation.py",
         "engine/columns.py",
         "engine/feed.py",

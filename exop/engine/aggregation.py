@@ -55,7 +55,8 @@ class Accumulator(NamedTuple):
 class Aggregation:
     """A keyed aggregate over windows, or over the whole stream if `window` is 0.
 
-    The window number `i` has the times from `i * slide - window` up to, and without, `i * slide`; whole ones are exact.
+    The window number `i` ends at `offset + i * slide`: it has the times from `window` before that up to, and without,
+    its end; whole ones are exact.
 
     Attributes:
         columns: The columns that arrive.
@@ -63,6 +64,7 @@ class Aggregation:
         values: By the name of a column of the output: the function, and its column (`""`: all rows).
         time: The column with the time of a row.
         window, slide: The length of a window, and the distance of two windows, in the unit of the time.
+        offset: The end of a window, from 0 up to, and without, `slide`.
     """
 
     columns: pa.Schema
@@ -71,6 +73,7 @@ class Aggregation:
     time: str
     window: float
     slide: float
+    offset: float = 0
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Aggregation:
@@ -126,7 +129,26 @@ class Aggregation:
         """Return the number of the last window that is complete if the stream is complete up to *time*."""
         if not self.window or abs(time) == inf:
             return LAST if time == inf else FIRST
-        return int((floor(time) + 1) // self.slide) if self.exact else floor(nextafter(time, inf) / self.slide)
+        if self.exact:
+            return int((floor(time) + 1 - self.offset) // self.slide)
+        return floor((nextafter(time, inf) - self.offset) / self.slide)
+
+    @cached_property
+    def used(self) -> list[str]:
+        """The columns that are needed: the time, the keys, and those of the values."""
+        named = [*([self.time] if self.window else []), *self.keys, *(one.column for one in self.accumulators)]
+        return [name for name in dict.fromkeys(named) if name]
+
+    @cached_property
+    def limit(self) -> float:
+        """The largest amount of a time whose windows have numbers."""
+        return self._limit(1 << 53)
+
+    def _limit(self, most: int) -> float:
+        limit = most * self.slide
+        if self.exact:
+            limit = min(limit, (1 << (self.columns.field(self.time).type.bit_width - 1)) - 1)
+        return limit - self.window - self.offset
 
     def check_times(self, batch: pa.RecordBatch, most: int = 1 << 53) -> None:
         """Raise `ValueError` if a row has no time, or one whose windows have no number.
@@ -142,9 +164,10 @@ class Aggregation:
         if not self.exact and not pc.all(pc.is_finite(times)).as_py():
             raise ValueError(f"the column {self.time!r} has a time that is infinite or no number")
         low, high = pc.min_max(times).as_py().values()
-        limit = min(most * self.slide, (1 << (times.type.bit_width - 1)) - 1) if self.exact else most * self.slide
-        if max(-low, high) > limit - self.window:
-            shown = f"{low if -low > high else high}, and the last window ends at {limit} or before"
+        limit = self._limit(most)
+        if max(-low, high) > limit:
+            last = limit + self.window + self.offset
+            shown = f"{low if -low > high else high}, and the last window ends at {last} or before"
             raise ValueError(f"the column {self.time!r} has the time {shown}; is it of the right unit?")
 
     def largest(self, groups: pa.Table) -> int:
@@ -161,7 +184,8 @@ class Aggregation:
         columns = [groups.column(name) for name in self.keys]
         columns += [self._value(groups, *one) for one in self.values.values()]
         if self.window:
-            columns.insert(0, pc.multiply(groups.column(WINDOW), int(self.slide) if self.exact else self.slide))
+            ends = pc.multiply(groups.column(WINDOW), self.slide)
+            columns.insert(0, pc.add(ends, self.offset) if self.offset else ends)
         table = pa.table([one.cast(field.type) for one, field in zip(columns, self.out, strict=True)], schema=self.out)
         return table.combine_chunks().to_batches()  # type: ignore[no-any-return]
 
@@ -194,7 +218,8 @@ class Aggregation:
         windows = "none"
         if self.window:
             lengths = f"{_exactly(self.window)} every {_exactly(self.slide)}"
-            windows = f"{lengths} of {self.time} {self.columns.field(self.time).type}"
+            offset = f" from {_exactly(self.offset)}" if self.offset else ""
+            windows = f"{lengths}{offset} of {self.time} {self.columns.field(self.time).type}"
         keys = {name: str(self.columns.field(name).type) for name in self.keys}
         accumulators = {one.name: str(one.type) for one in self.accumulators}
         return {"windows": windows, "keys": keys, "accumulators": accumulators}
@@ -224,13 +249,14 @@ class Aggregation:
         return pc.divide(total, number)
 
 
-def _lengths(settings: Mapping[str, Any], columns: pa.Schema) -> tuple[float, float]:
-    """Check the windows; return their length, and the distance of two windows."""
-    time, window, slide = settings["time"], settings["window"], settings["slide"]
+def _lengths(settings: Mapping[str, Any], columns: pa.Schema) -> tuple[float, float, float]:
+    """Check the windows; return their length, the distance of two windows, and their offset."""
+    time, window, slide, offset = (*map(settings.__getitem__, ("time", "window", "slide")), settings.get("offset", 0))
     _check(0 <= window < inf, "window", f"it is {window:g}, and must be 0 (no windows) or more")
     if not window:
-        _check(not slide, "slide", "there are no windows; give `window`, too")
-        return 0, 0
+        for name, given in (("slide", slide), ("offset", offset)):
+            _check(not given, name, "there are no windows; give `window`, too")
+        return 0, 0, 0
     slide = slide or window
     _check(bool(time), "time", "windows need the column with the time of a row")
     kind = columns.field(time).type
@@ -241,7 +267,9 @@ def _lengths(settings: Mapping[str, Any], columns: pa.Schema) -> tuple[float, fl
     _check(fits, "slide", f"{_exactly(window)} is no multiple of {_exactly(slide)}")
     _check(number <= _MOST, "slide", f"each row would be in {number:g} windows; the most are {_MOST}")
     _check(floating or not (window % 1 or slide % 1), "window", f"{time!r} is {kind}: windows must be whole numbers")
-    return (int(window), int(slide)) if whole else (window, slide)
+    _check(0 <= offset < slide, "offset", f"it is {offset:g}, and must be 0 or more, and less than {_exactly(slide)}")
+    _check(floating or not offset % 1, "offset", f"{time!r} is {kind}: it must be a whole number")
+    return (int(window), int(slide), int(offset)) if whole else (window, slide, offset)
 
 
 def _call(name: str, text: str, columns: pa.Schema) -> tuple[str, str]:

@@ -90,10 +90,8 @@ class Groups(Engine):
         numbers = np.zeros(batch.num_rows, np.int64)
         if of.window:
             of.check_times(batch)
-            ends = np.asarray(batch.column(of.time))
-            ends = ends.astype(np.int64) // of.slide if of.exact else np.floor(ends.astype(np.float64) / of.slide)
-            rows, steps = np.arange(batch.num_rows), np.arange(1, of.windows + 1)
-            numbers = np.add.outer(ends.astype(np.int64), steps).ravel()
+            rows, steps = np.arange(batch.num_rows), np.arange(of.windows)
+            numbers = np.add.outer(first_windows(of, batch), steps).ravel()
             timely = numbers > self._complete
             if (late := int(len(numbers) - timely.sum())) or of.windows > 1:
                 table, numbers = table.take(pa.array(rows.repeat(of.windows)[timely])), numbers[timely]
@@ -114,6 +112,19 @@ class Groups(Engine):
             parts = [one.append_column(_FRESH, pa.array(np.full(one.num_rows, one is parts[-1]))) for one in parts]
             wanted, names = [*wanted, (_FRESH, "any")], [*names, _FRESH]
         return _aggregated(pa.concat_tables(parts), [WINDOW, *of.keys], wanted).rename_columns(names)
+
+
+def first_windows(of: Aggregation, batch: pa.RecordBatch) -> Any:
+    """Return the numbers of the first windows of the rows, as an array of NumPy."""
+    times = np.asarray(batch.column(of.time))
+    if of.exact:
+        return (times.astype(np.int64) - of.offset) // of.slide + 1
+    return np.floor((times.astype(np.float64) - of.offset) / of.slide).astype(np.int64) + 1
+
+
+def late_rows(of: Aggregation, batch: pa.RecordBatch, time: float) -> pa.RecordBatch:
+    """Return the rows all of whose windows are complete if the stream is complete up to *time*."""
+    return batch.filter(pa.array(first_windows(of, batch) + (of.windows - 1) <= of.complete(time)))
 
 
 def _aggregated(table: pa.Table, keys: list[str], wanted: list[tuple[Any, str]]) -> pa.Table:

@@ -363,6 +363,6 @@ class AggregateSlet(EngineSlet):
         return aggregate_ports(spec_of(cls), settings, inputs)
 
     @input_port
-    def rows(self, rows: Any | Punctuation | EndOfStream) -> Iterator[Any | Punctuation]:
+    def rows(self, rows: Any | Punctuation | EndOfStream) -> Iterable[Any | Punctuation]:
         """Take a batch or a control item."""
         return self.take(_ROWS, rows)

@@ -164,6 +164,9 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
     send, leave = sender(result, to, tally, batches=out is not None and out.form != "item")
     stuck, lazy = failure_handler(component, port), result == "many"
 
+    outputs = component.buffered if component.aside is None else (*component.buffered, component.aside)
+    pushed = tuple(output.pushed for output in outputs)
+
     def send_all(payload: Any) -> None:
         try:
             component.flush_outputs()
@@ -172,16 +175,17 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
             raise
         send(payload)
 
-    send_result = send_all if component.buffered or component.aside is not None else send
-
     def push(item: Any) -> None:
         tally.received += 1
         try:
             found = [*call(item)] if lazy else call(item)
         except BaseException as error:  # noqa: BLE001 (any error of a slet is handled by its policy)
-            stuck(item, error, send_result)
+            stuck(item, error, send_all)
             return
-        send_result(found)
+        if pushed and any(pushed):
+            send_all(found)
+        else:
+            send(found)
 
     return push
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from threading import get_ident
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.memento import Memento
@@ -24,14 +24,17 @@ Before: TypeAlias = tuple[int, Memento]
 
 
 class BufferedOutput(OutputPort[Any]):
-    """A further output port of a slet that the platform drives: items are *pushed* until the method has returned."""
+    """A further output port of a slet that the platform drives: items are *pushed* until the method has returned.
+
+    The list *pushed* is the same one always: for most items, it is only tested whether it is empty.
+    """
 
     def __init__(self, spec: PortSpec, fail: Callable[[BaseException], None]) -> None:
         self.spec = spec
         self.entry: Entry = NOWHERE
         self.rows = 0
         self._fail = fail
-        self.pushed: list[tuple[Method, Any]] = []
+        self.pushed: Final[list[tuple[Method, Any]]] = []
 
     def push(self, item: Any) -> None:
         """Store one item until the method has returned."""
@@ -50,7 +53,8 @@ class BufferedOutput(OutputPort[Any]):
 
     def unsent(self) -> list[tuple[Entry, Method, Any]]:
         """Take out and count the stored items."""
-        pushed, self.pushed = self.pushed, []
+        pushed = self.pushed.copy()
+        self.pushed.clear()
         for method, payload in pushed:
             self.rows += count_items(method, payload)
         return [(self.entry, method, payload) for method, payload in pushed]

@@ -66,7 +66,7 @@ def make_instance(
     if spec.specialises or spec.families:
         outputs = {port.name: ports[port.name] for port in spec.outputs if port.name in ports}
         made.outputs = types.MappingProxyType(outputs)
-        made.inputs = tuple(port.name for port in spec.inputs)
+        made.inputs = types.MappingProxyType({port.name: port.type for port in spec.inputs})
     return made
 
 

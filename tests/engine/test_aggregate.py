@@ -276,7 +276,7 @@ def test_a_wrong_setting_is_refused_with_what_is_known(setting: str, value: Any,
 
 def test_engines_replace_one_another_while_the_stream_runs():
     """Nothing is lost, doubled or in another order."""
-    order = [name for name in ("stock", "duckdb", "stock") if name in engines()]
+    order = [name for name in ("stock", "items", "duckdb", "items", "stock") if name in engines()]
     seen, last = carried(order, {"window": 10})
     assert seen
     assert differences(seen, last, {"window": 10}) == 0

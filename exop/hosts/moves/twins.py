@@ -158,7 +158,7 @@ class Twin(Standby):
         outputs = [(one, list(one.pushed)) for one in component.outputs.values() if isinstance(one, BufferedOutput)]
         arrived, state = component.metrics, super().take_over(undo)
         for output, pending in outputs:
-            output.pushed = pending
+            output.pushed[:] = pending
         component.metrics.resume(arrived)
         return state
 

@@ -101,9 +101,9 @@ class Slet:
     gathers: ClassVar[int] = 0
     #: Settings cannot be changed in place: a new instance is opened, which replaces the old one.
     reopens: ClassVar[bool] = False
-    #: The output ports by name, and the names of the input ports; set if the slet has `specialised` or families.
+    #: The output ports, and the types of the input ports, by name; set if the slet has `specialised` or families.
     outputs: ClassVar[Mapping[str, OutputPort[Any]]]
-    inputs: ClassVar[tuple[str, ...]]
+    inputs: ClassVar[Mapping[str, PortType]]
     __slet__: ClassVar[SletSpec | None] = None
     __slet_options__: ClassVar[Mapping[str, Any]] = {}
 

@@ -252,7 +252,7 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
     component.metrics.restore(held["figures"])
     for name, pending in held["pending"].items():
         if isinstance(output := component.outputs.get(name), BufferedOutput):
-            output.pushed = list(pending)
+            output.pushed[:] = pending
     if isinstance(component.driver, SourceDriver):
         component.driver.over = component.over
         component.driver.restore(held["hand"])

@@ -1,0 +1,329 @@
+"""`RowGroups`: keyed aggregates of items, one by one, with the state of all aggregates.
+
+A row is accumulated once, for all windows that it belongs to: the rows between two ends of windows are a *pane*, and
+the panes of a window are merged when it is complete (Li et al., "No pane, no gain", 2005). The function that
+accumulates is generated, as a call for each accumulator would take longer than all of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from ctypes import c_float
+from datetime import UTC, date, datetime
+from math import floor
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from exop.engine import Engine
+from exop.engine.aggregation import FIRST, FORM, LAST, VERSION, Accumulator, Aggregation
+from exop.model.slets.ports import PortType
+from exop.model.syntax import parsed
+from exop.runtime.dataflow.batches import as_row, to_columns
+
+#: The accumulators of one group, in the order of `Aggregation.accumulators`.
+Group = list[Any]
+Groups = dict[Any, Group]
+#: The integers that have a float each.
+_EXACT: Final = 1 << 53
+#: By Arrow type, the test for a value that is of this type as it is.
+_TESTS: Final = {
+    **{
+        getattr(pa, f"int{bits}")(): f"{{0}}.__class__ is int and {-(1 << bits - 1)} <= {{0}} < {1 << bits - 1}"
+        for bits in (8, 16, 32, 64)
+    },
+    pa.float32(): "{0}.__class__ is float",
+    pa.float64(): "{0}.__class__ is float",
+    pa.bool_(): "{0}.__class__ is bool",
+    pa.string(): "{0}.__class__ is str and ({0}.isascii() or {0}.encode())",
+    pa.binary(): "{0}.__class__ is bytes",
+    pa.date32(): "{0}.__class__ is date",
+    pa.timestamp("us", "UTC"): "{0}.__class__ is datetime and {0}.tzinfo is UTC",
+}
+#: How a value, or another accumulator, is added to an accumulator; both are there. NaN is the greatest number.
+_ADDED: Final = {
+    "n": "{0} + {1}",
+    "sum": "{0} + {1}",
+    "min": "{1} if {1} < {0} else {0}",
+    "max": "{1} if {1} > {0} else {0}",
+    "sum int64": f"sum if {-(1 << 63)} <= (sum := {{0}} + {{1}}) < {1 << 63} else overflow({{2!r}})",
+    "min float": "{1} if {1} < {0} or {0} != {0} else {0}",
+    "max float": "{1} if {1} > {0} or {1} != {1} else {0}",
+}
+_GLOBALS: Final[dict[str, Any]] = {
+    "__builtins__": {one.__name__: one for one in (bool, bytes, dict, float, int, str, AttributeError, KeyError)},
+    "UTC": UTC, "c_float": c_float, "date": date, "datetime": datetime, "floor": floor,
+}  # fmt: skip
+
+
+class _Calls(NamedTuple):
+    """The generated functions of an aggregation.
+
+    Attributes:
+        add: Accumulates an item; without windows, returns the new values of its group.
+        merge: Merges an accumulated group into another one.
+        result: The result for the number of a window, a key and a group.
+    """
+
+    add: Callable[[Any], tuple[dict[str, Any], ...]]
+    merge: Callable[[Group, Group], None]
+    result: Callable[[int, Any, Group], dict[str, Any]]
+
+
+class RowGroups(Engine):
+    """Groups rows one by one.
+
+    Args:
+        aggregation: What is computed.
+        leave: Called with each row that belongs to no open window.
+
+    Attributes:
+        add: Accumulates a row; without windows, returns the new values of its group.
+        complete: The number of the last window that is complete.
+    """
+
+    name = FORM
+    version = VERSION
+
+    def __init__(self, aggregation: Aggregation, leave: Callable[[Any], object]) -> None:
+        self._of, self._leave = aggregation, leave
+        #: By the number of the first window that it belongs to, the groups of a pane.
+        self._panes: dict[int, Groups] = {}
+        #: The groups of whole windows, from another engine.
+        self._given: dict[int, Groups] = {}
+        self.complete, self._late = FIRST, 0
+        self.add, self._merge, self._result = _generated(aggregation, self._panes, self)
+
+    def compile(self, query: str) -> None:
+        """The settings declare everything."""
+
+    def push(self, port: str, batch: Any) -> list[Any]:
+        """Accumulate rows."""
+        return [result for row in batch for result in self.add(row)]
+
+    def is_late(self, first: int, row: Any) -> bool:
+        """Count the windows of a row that are complete, from the *first* on; return whether all of them are."""
+        late = min(self.complete - first + 1, self._of.windows)
+        self._late += late
+        if late == self._of.windows:
+            self._leave(row)
+        return late == self._of.windows
+
+    def advance(self, time: float) -> list[Any]:
+        """Return the results of the windows that are complete, and drop them."""
+        of = self._of
+        if not of.window or self.complete == (complete := of.complete(time)):
+            return []
+        found = [
+            self._result(number, key, groups[key])
+            for number, groups in self._windows(complete)
+            for key in _ordered(groups)
+        ]
+        self.complete = complete
+        for held, last in ((self._panes, complete - of.windows + 1), (self._given, complete)):
+            for number in [one for one in held if one <= last]:
+                del held[number]
+        return found
+
+    def snapshot(self) -> bytes:
+        """Return the groups in the form of all aggregates: those of each window."""
+        of, single = self._of, len(self._of.keys) == 1
+        rows = [
+            (number, *((key,) if single else key), *group)
+            for number, groups in self._windows(LAST)
+            for key, group in groups.items()
+        ]
+        columns = zip(*rows, strict=True) if rows else [()] * len(of.state)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, of.state, strict=True)]
+        return of.write(pa.Table.from_arrays(arrays, schema=of.state), self.complete, self._late)
+
+    def restore(self, state: bytes, version: int) -> None:
+        """Continue with the groups of another aggregate."""
+        table, self.complete, self._late = self._of.read(state)
+        keys, found = len(self._of.keys), dict[int, Groups]()
+        for number, *rest in zip(*[column.to_pylist() for column in table.columns], strict=True):
+            found.setdefault(number, {})[rest[0] if keys == 1 else tuple(rest[:keys])] = rest[keys:]
+        self._panes.clear()
+        self._given.clear()
+        (self._panes if self._of.windows == 1 else self._given).update(found)
+
+    def interrupt(self) -> None:
+        """A call takes microseconds, and cannot be interrupted."""
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the number of groups (a group counts once for each pane) and of late rows."""
+        groups = sum(map(len, [*self._panes.values(), *self._given.values()]))
+        return {"groups": groups, "late_rows": self._late}
+
+    def _windows(self, most: int) -> Iterator[tuple[int, Groups]]:
+        """Yield the open windows up to the number *most* that have groups, with these, in their order."""
+        firsts, count = sorted(self._panes), self._of.windows
+        if count == 1:
+            yield from ((number, self._panes[number]) for number in firsts if number <= most)
+            return
+        numbers = {number for number in self._given if number <= most}
+        for first in firsts:
+            numbers.update(range(max(first, self.complete + 1), min(first + count - 1, most) + 1))
+        for number in sorted(numbers):
+            found = {key: [*group] for key, group in self._given.get(number, {}).items()}
+            for first in firsts[bisect_left(firsts, number - count + 1) : bisect_right(firsts, number)]:
+                for key, group in self._panes[first].items():
+                    if (held := found.get(key)) is None:
+                        found[key] = [*group]
+                    else:
+                        self._merge(held, group)
+            yield number, found
+
+
+def _ordered(groups: Groups) -> list[Any]:
+    """Return the keys in their order, with missing ones at the end."""
+    try:
+        return sorted(groups)
+    except TypeError:
+        tuples = isinstance(next(iter(groups)), tuple)
+        return sorted(groups, key=lambda key: [(one is None, one) for one in (key if tuples else (key,))])
+
+
+def _generated(of: Aggregation, panes: dict[int, Groups], engine: RowGroups) -> _Calls:
+    """Return the functions of an aggregation, compiled for its columns."""
+    names = {column: f"v{place}" for place, column in enumerate(of.used)}
+    listed, single = "".join(f"{name}, " for name in names.values()), len(of.keys) == 1
+    keys = "".join(f"{names[one]}, " for one in of.keys)
+    first = "0"
+    if of.window:
+        first = f"{names[of.time]} - {of.offset!r}" if of.offset else names[of.time]
+        first = f"({first}) // {of.slide!r} + 1" if of.exact else f"floor(({first}) / {of.slide!r}) + 1"
+    sums, updates = _updates(of, names)
+    source = f"""
+def fits({listed}):
+    return {_tests(of, names)}
+
+def add(item):
+    try:
+        if item.__class__ is dict:
+            {"; ".join(f"{name} = item[{column!r}]" for column, name in names.items()) or "pass"}
+        else:
+            {listed.removesuffix(", ") if len(names) == 1 else listed or "_"} = fields(item)
+        fit = {_tests(of, names)}
+    except (KeyError, AttributeError):
+        fit = False
+    if not fit:
+        {listed or "_"} = fitted(item)
+    first = {first}
+    {"if first <= engine.complete and engine.is_late(first, item): return ()" if of.window else ""}
+    key = {keys.removesuffix(", ") if single else f"({keys})"}
+    if (groups := panes.get(first)) is None:
+        groups = panes[first] = {{}}
+    if (group := groups.get(key)) is None:
+        group = groups[key] = [*empty]
+    {sums}
+    group[0] += 1
+    {updates}
+    return {"()" if of.window else "(result(0, key, group),)"}
+
+def merge(group, other):
+    {_merging(of)}
+
+def result(number, key, group):
+    return {{{_items(of)}}}
+"""
+    made: dict[str, Any] = _GLOBALS | {"engine": engine, "panes": panes, "overflow": _overflow}
+    made |= {"empty": [0 if one.kind == "n" else None for one in of.accumulators]}
+    made |= {"fields": attrgetter(*of.used) if of.used else as_row}
+    exec(compile(parsed(source), "<aggregate>", "exec"), made)
+    made["fitted"] = _Fitted(of, made["fits"])
+    return _Calls(made["add"], made["merge"], made["result"])
+
+
+def _tests(of: Aggregation, names: dict[str, str]) -> str:
+    """The text of the test whether all values of an item are of the types of their columns."""
+    tests = []
+    for column, name in names.items():
+        test = _TESTS.get(of.columns.field(column).type, "False").format(name)
+        limits = f"{name} is not None and {-of.limit!r} <= {name} <= {of.limit!r} and {test}"
+        tests.append(limits if of.window and column == of.time else f"({name} is None or {test})")
+    return " and ".join(tests) or "True"
+
+
+def _updates(of: Aggregation, names: dict[str, str]) -> tuple[str, str]:
+    """The texts that accumulate the values: the sums that may fail, and all others."""
+    sums, updates = list[str](), dict[str, list[str]]()
+    for place, one in enumerate(of.accumulators[1:], 1):
+        value, held = names[one.column], f"group[{place}]"
+        narrow = of.columns.field(one.column).type == pa.float32()
+        if one.kind == "n":
+            updates.setdefault(value, []).append(f"{held} += 1")
+        elif _rule(one) == "sum int64":
+            added = _added(one, "held", value)
+            sums.append(f"s{place} = {value} if (held := {held}) is None else held if {value} is None else {added}")
+            updates.setdefault(value, []).append(f"{held} = s{place}")
+        else:
+            if narrow and not updates.get(value):
+                updates[value] = [f"{value} = c_float({value}).value"]
+            added = _added(one, "held", value)
+            updates.setdefault(value, []).append(f"{held} = {value} if (held := {held}) is None else {added}")
+    blocks = (f"if {value} is not None: {'; '.join(each)}" for value, each in updates.items())
+    return "; ".join(sums), "\n    ".join(blocks)
+
+
+def _merging(of: Aggregation) -> str:
+    """The text that merges the accumulators of a group."""
+    return "\n    ".join(
+        f"if (more := other[{place}]) is not None: "
+        f"group[{place}] = more if (held := group[{place}]) is None else {_added(one, 'held', 'more')}"
+        for place, one in enumerate(of.accumulators)
+    )
+
+
+def _rule(one: Accumulator) -> str:
+    kind = "float" if pa.types.is_floating(one.type) else str(one.type)
+    return f"{one.kind} {kind}" if f"{one.kind} {kind}" in _ADDED else one.kind
+
+
+def _added(one: Accumulator, held: str, value: str) -> str:
+    return f"({_ADDED[_rule(one)].format(held, value, one.column)})"
+
+
+def _items(of: Aggregation) -> str:
+    """The text of the items of the dictionary that is a result."""
+    end = f"number * {of.slide!r} + {of.offset!r}" if of.offset else f"number * {of.slide!r}"
+    places = {one.name: f"group[{place}]" for place, one in enumerate(of.accumulators)}
+    items = [f"{of.time!r}: {end}"] if of.window else []
+    items += [f"{one!r}: key{f'[{place}]' * (len(of.keys) > 1)}" for place, one in enumerate(of.keys)]
+    for name, (function, column) in of.values.items():
+        number = places.get(f"n:{column}", "")
+        value = f"float({places[f'sum:{column}']}) / {number} if {number} else None" if function == "avg" else ""
+        kind = "n" if function == "count" else function
+        items.append(f"{name!r}: {value or places[f'{kind}:{column}']}")
+    return ", ".join(items)
+
+
+def _overflow(column: str) -> Any:
+    raise OverflowError(f"the sum of {column!r} is beyond 64 bits")
+
+
+class _Fitted:
+    """The values of an item that are not of the types of their columns; Arrow converts them, or refuses."""
+
+    def __init__(self, of: Aggregation, fits: Callable[..., bool]) -> None:
+        self._of, self._fits = of, fits
+        self._columns = PortType(Any, "columns", pa.schema([of.columns.field(name) for name in of.used]))
+
+    def __call__(self, item: Any) -> list[Any]:
+        row = dict(as_row(item))
+        for field in self._columns.schema:
+            value = row.get(field.name)
+            if pa.types.is_floating(field.type) and value.__class__ is int and -_EXACT <= value <= _EXACT:
+                row[field.name] = float(value)
+        names = self._columns.schema.names
+        if all(name in row for name in names) and self._fits(*(values := [row[name] for name in names])):
+            return values
+        batch = to_columns([row], self._columns)
+        if self._of.window:
+            self._of.check_times(batch)
+        return [column[0].as_py() for column in batch.columns]
