@@ -71,7 +71,7 @@ class Aggregate(AggregateSlet, name="aggregate"):
         sure = {name for name, (_, column) in of.values.items() if not column or not of.columns.field(column).nullable}
         sure |= {of.time, *(name for name, (function, _) in of.values.items() if function == "count")}
         result = _row(tuple((name, kind if name in sure else kind | None) for name, kind in kinds.items()))
-        types = {OUT: PortType(result, punctuation=True), "late": PortType(taken.item)}
+        types = {OUT: PortType(result, "batch", punctuation=True), "late": PortType(taken.item)}
         return replace(spec, inputs=(rows,)).with_outputs(types)
 
     def __enter__(self) -> Self:

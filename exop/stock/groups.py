@@ -62,12 +62,12 @@ class _Calls(NamedTuple):
     """The generated functions of an aggregation.
 
     Attributes:
-        add: Accumulates an item; without windows, returns the new values of its group.
+        add: Accumulates an item; without windows, returns a batch with the new values of its group.
         merge: Merges an accumulated group into another one.
         result: The result for the number of a window, a key and a group.
     """
 
-    add: Callable[[Any], tuple[dict[str, Any], ...]]
+    add: Callable[[Any], tuple[list[dict[str, Any]], ...]]
     merge: Callable[[Group, Group], None]
     result: Callable[[int, Any, Group], dict[str, Any]]
 
@@ -80,7 +80,7 @@ class RowGroups(Engine):
         leave: Called with each row that belongs to no open window.
 
     Attributes:
-        add: Accumulates a row; without windows, returns the new values of its group.
+        add: Accumulates a row; without windows, returns a batch with the new values of its group.
         complete: The number of the last window that is complete.
     """
 
@@ -101,7 +101,7 @@ class RowGroups(Engine):
 
     def push(self, port: str, batch: Any) -> list[Any]:
         """Accumulate rows."""
-        return [result for row in batch for result in self.add(row)]
+        return [results for row in batch for results in self.add(row)]
 
     def is_late(self, first: int, row: Any) -> bool:
         """Count the windows of a row that are complete, from the *first* on; return whether all of them are."""
@@ -112,7 +112,7 @@ class RowGroups(Engine):
         return late == self._of.windows
 
     def advance(self, time: float) -> list[Any]:
-        """Return the results of the windows that are complete, and drop them."""
+        """Return the results of the windows that are complete, as one batch, and drop them."""
         of = self._of
         if not of.window or self.complete == (complete := of.complete(time)):
             return []
@@ -125,7 +125,7 @@ class RowGroups(Engine):
         for held, last in ((self._panes, complete - of.windows + 1), (self._given, complete)):
             for number in [one for one in held if one <= last]:
                 del held[number]
-        return found
+        return [found] if found else []
 
     def snapshot(self) -> bytes:
         """Return the groups in the form of all aggregates: those of each window."""
@@ -224,7 +224,7 @@ def add(item):
     {sums}
     group[0] += 1
     {updates}
-    return {"()" if of.window else "(result(0, key, group),)"}
+    return {"()" if of.window else "([result(0, key, group)],)"}
 
 def merge(group, other):
     {_merging(of)}

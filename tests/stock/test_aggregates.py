@@ -55,7 +55,12 @@ def batched(items: list[Any]) -> list[Any]:
 
 def unbatched(found: list[Any]) -> list[Any]:
     """Results as rows, with the punctuations between them."""
-    return [row for one in found for row in (one.to_pylist() if isinstance(one, pa.RecordBatch) else [one])]
+    return [row for one in found for row in rows_of(one)]
+
+
+def rows_of(one: Any) -> list[Any]:
+    """The rows of a batch, in either form."""
+    return one.to_pylist() if isinstance(one, pa.RecordBatch) else one if isinstance(one, list) else [one]
 
 
 def shown(found: list[Any]) -> list[str]:
@@ -74,7 +79,7 @@ def test_items_and_columns_give_the_same(items: list[Any], windows: tuple[int, i
     """Whatever the disorder, the windows and the keys are; with missing values, NaN, and late rows."""
     given = dict(zip(("window", "slide", "offset"), windows, strict=True))
     given |= {"columns": COLUMNS, "values": VALUES, "keys": keys, "time": "time"}
-    found = feed(Aggregate, items, form="items", **given)
+    found = unbatched(feed(Aggregate, items, form="items", **given))
     assert shown(found) == shown(unbatched(feed(Aggregate, batched(items), form="columns", **given)))
 
 
@@ -130,7 +135,8 @@ def test_any_disorder_within_the_delay_equals_a_query_over_the_whole(
         items += [Punctuation(newest - 11)]
     given: Any = {"columns": "time bigint, road int, weight bigint", "keys": ["road"], "time": "time"}
     given |= {"values": {"n": "count(*)", "s": "sum(weight)", "low": "min(weight)"}, "window": size, "slide": slide}
-    found = [row for row in feed(Aggregate, items, form="items", offset=offset, **given) if isinstance(row, dict)]
+    found = unbatched(feed(Aggregate, items, form="items", offset=offset, **given))
+    found = [row for row in found if isinstance(row, dict)]
     with duckdb.connect() as base:
         base.execute("CREATE TABLE rows (time BIGINT, road INT, weight BIGINT)")
         if rows:
@@ -203,14 +209,14 @@ def test_an_item_that_does_not_fit_is_refused(item: Any, problem: str):
         instance.rows({"time": 1, "road": 1, "spd": 1.0})
         with pytest.raises((ExopError, ValueError, TypeError), match=problem):
             instance.rows(item)
-        assert list(instance.rows(EndOfStream())) == [{"time": 10, "road": 1, "n": 1, "s": 1.0}]
+        assert list(instance.rows(EndOfStream())) == [[{"time": 10, "road": 1, "n": 1, "s": 1.0}]]
 
 
 def test_text_that_cannot_be_stored_is_refused():
     """A lone surrogate has no form in UTF-8; letters beyond ASCII have."""
     given: Any = {"columns": "k string", "values": {"n": "count(*)"}, "keys": ["k"], "form": "items"}
     with open_slet(Aggregate, **given) as instance:
-        assert instance.rows({"k": "Grüße"}) == ({"k": "Grüße", "n": 1},)
+        assert instance.rows({"k": "Grüße"}) == ([{"k": "Grüße", "n": 1}],)
         with pytest.raises((UnicodeEncodeError, ExopError)):
             instance.rows({"k": "\ud800"})
         instance.flush()
@@ -220,10 +226,10 @@ def test_a_sum_beyond_64_bits_is_refused_and_leaves_the_state():
     """Also by a sum that another window has."""
     given: Any = {"columns": "v bigint, w bigint", "values": {"a": "sum(v)", "b": "sum(w)"}, "form": "items"}
     with open_slet(Aggregate, **given) as instance:
-        assert instance.rows({"v": 1, "w": (1 << 63) - 2}) == ({"a": 1, "b": (1 << 63) - 2},)
+        assert instance.rows({"v": 1, "w": (1 << 63) - 2}) == ([{"a": 1, "b": (1 << 63) - 2}],)
         with pytest.raises(OverflowError, match="the sum of 'w' is beyond 64 bits"):
             instance.rows({"v": 1, "w": 2})
-        assert instance.rows({"v": 1, "w": 1}) == ({"a": 2, "b": (1 << 63) - 1},)
+        assert instance.rows({"v": 1, "w": 1}) == ([{"a": 2, "b": (1 << 63) - 1}],)
 
 
 class Fast(TypedDict):
@@ -242,10 +248,10 @@ def specialised(arriving: PortType | None, **given: Any) -> SletSpec:
 
 def test_the_form_follows_the_input():
     """Items are processed one by one, columns as columns; the setting forces either."""
-    assert specialised(PortType(dict)).ports["out"].type.form == "item"
+    assert specialised(PortType(dict)).ports["out"].type.form == "batch"
     assert specialised(PortType(dict), form="columns").ports["out"].type.form == "columns"
     assert specialised(PortType(form="columns")).ports["out"].type.form == "columns"
-    assert specialised(PortType(form="columns"), form="items").ports["out"].type.form == "item"
+    assert specialised(PortType(form="columns"), form="items").ports["out"].type.form == "batch"
 
 
 def test_a_field_that_the_items_lack_is_refused_where_it_is_written():
