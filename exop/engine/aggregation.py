@@ -29,12 +29,21 @@ _MOST: Final = 10_000
 #: No window has these numbers.
 FIRST: Final = -(1 << 62)
 LAST: Final = 1 << 62
-_CALL: Final = re.compile(r"\s*(count|sum|avg|min|max)\s*\(\s*(\*|\w+)?\s*\)\s*", re.IGNORECASE)
+_CALL: Final = re.compile(r"\s*(\w+)\s*\(\s*(\*|\w+)?\s*(?:,\s*(\d{1,3}(?:\.\d{1,9})?)\s*)?\)\s*")
+#: The kinds of accumulators that functions need, other than those of their own names; and the functions that the
+#: engines of columns do not have.
+_KINDS: Final = {"count": ("n",), "avg": ("n", "sum"), "stddev": ("moments",), "collect": ("list",)}
+_COMMON: Final = ("count", "sum", "avg", "min", "max")
+_MORE: Final = ("first", "last", "stddev", "distinct", "collect", "percentile")
 _LAYOUT: Final = b"exop"
 
 
 class Accumulator(NamedTuple):
-    """A column of the state: what is accumulated (`n`, `sum`, `min`, `max`) of which column; `n` of none: all rows."""
+    """A column of the state: what is accumulated (`n`, `sum`, `min`, `max`) of which column; `n` of none: all rows.
+
+    Further ones, of items: the `first` and `last` value, with its time; the number of values, their mean, and the sum
+    of the squares of their distances from that (`moments`); the `distinct` values, and all of them (`list`).
+    """
 
     kind: str
     column: str
@@ -61,7 +70,8 @@ class Aggregation:
     Attributes:
         columns: The columns that arrive.
         keys: The columns by which the rows are grouped.
-        values: By the name of a column of the output: the function, and its column (`""`: all rows).
+        values: By the name of a column of the output: the function, and its column (`""`: all rows). The function
+            `percentile` is followed by its number: `percentile 90`.
         time: The column with the time of a row.
         window, slide: The length of a window, and the distance of two windows, in the unit of the time.
         offset: The end of a window, from 0 up to, and without, `slide`.
@@ -76,8 +86,11 @@ class Aggregation:
     offset: float = 0
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Aggregation:
-        """Return the aggregation that the settings of a slet declare; raise `SettingError` if one is invalid."""
+    def of(cls, settings: Mapping[str, Any], *, items: bool = False) -> Aggregation:
+        """Return the aggregation that the settings of a slet declare; raise `SettingError` if one is invalid.
+
+        That of *items* has further functions.
+        """
         columns, keys, time = schema_of(settings["columns"]), tuple(settings["keys"]), settings["time"]
         marked = next((name for name in columns.names if ":" in name), "")
         _check(not marked, "columns", f"{marked!r} has a colon, which the names of the state have")
@@ -87,7 +100,7 @@ class Aggregation:
         for name in keys:
             exact = not pa.types.is_floating(columns.field(name).type)
             _check(exact, "keys", f"{name!r} is a floating-point number, which is not exact; group by something else")
-        values = {name: _call(name, text, columns) for name, text in settings["values"].items()}
+        values = {name: _call(name, text, columns, items) for name, text in settings["values"].items()}
         _check(bool(values), "values", 'there is none; write for example {"cars": "count(*)", "speed": "avg(spd)"}')
         made = cls(columns, keys, values, time, *_lengths(settings, columns))
         names = made.out.names
@@ -98,9 +111,9 @@ class Aggregation:
     @cached_property
     def accumulators(self) -> tuple[Accumulator, ...]:
         """The columns of the state behind the window and the keys; the first is the number of rows."""
-        kinds = {"count": ("n",), "avg": ("n", "sum")}
-        found = ((kind, column) for name, column in self.values.values() for kind in kinds.get(name, (name,)))
-        return tuple(Accumulator(*one, self._type(*one)) for one in dict.fromkeys([("n", ""), *found]))
+        calls = [("list" if name.startswith("percentile") else name, column) for name, column in self.values.values()]
+        found = ((kind, column) for name, column in calls for kind in _KINDS.get(name, (name,)))
+        return tuple(Accumulator(*one, self._state_type(*one)) for one in dict.fromkeys([("n", ""), *found]))
 
     @cached_property
     def state(self) -> pa.Schema:
@@ -233,13 +246,24 @@ class Aggregation:
         missing = {name: kind for name, kind in own["accumulators"].items() if held["accumulators"].get(name) != kind}
         return f"the state has no {_listed(missing)}; it has {_listed(held['accumulators'])}" if missing else None
 
+    def _state_type(self, kind: str, column: str) -> pa.DataType:
+        """Return the type of an accumulator."""
+        if kind == "moments":
+            return pa.struct([("n", pa.int64()), ("mean", pa.float64()), ("squares", pa.float64())])
+        if kind in ("first", "last"):
+            time = self.columns.field(self.time).type if self.window else pa.int64()
+            return pa.struct([("time", time), ("value", self.columns.field(column).type)])
+        return pa.list_(self.columns.field(column).type) if kind == "distinct" else self._type(kind, column)
+
     def _type(self, kind: str, column: str) -> pa.DataType:
-        """Return the type of an accumulator, or of the value of a function."""
-        if kind in ("n", "count"):
+        """Return the type of the value of a function, or of a simple accumulator."""
+        if kind in ("n", "count", "distinct"):
             return pa.int64()
         carried = self.columns.field(column).type
-        if kind in ("min", "max"):
+        if kind in ("min", "max", "first", "last"):
             return carried
+        if kind in ("list", "collect"):
+            return pa.list_(carried)
         return pa.int64() if kind == "sum" and pa.types.is_integer(carried) else pa.float64()
 
     def _value(self, groups: pa.Table, function: str, column: str) -> Any:
@@ -272,20 +296,29 @@ def _lengths(settings: Mapping[str, Any], columns: pa.Schema) -> tuple[float, fl
     return (int(window), int(slide), int(offset)) if whole else (window, slide, offset)
 
 
-def _call(name: str, text: str, columns: pa.Schema) -> tuple[str, str]:
-    """Read `avg(spd)`."""
+def _call(name: str, text: str, columns: pa.Schema, items: bool) -> tuple[str, str]:
+    """Read `avg(spd)`, `percentile(spd, 90)`."""
+    known = (*_COMMON, *_MORE) if items else _COMMON
     found = _CALL.fullmatch(text)
-    _check(found is not None, "values", f"{text!r} is not count(*), count(x), sum(x), avg(x), min(x) or max(x)")
+    function = found[1].lower() if found is not None else ""
+    only = f"; {function} needs items (form='items' of stock:aggregate)" * (function in _MORE and not items)
+    listed = ", ".join(f"{one}(x{', 90' * (one == 'percentile')})" for one in known)
+    _check(function in known, "values", f"{text!r} is not count(*), {listed}{only}")
     assert found is not None
-    function, column = found[1].lower(), (found[2] or "*")
+    column, number = (found[2] or "*"), found[3]
     if function == "count" and column == "*":
         return function, ""
     _check(column in columns.names, "values", f"{name}: there is no column {column!r}; {_known(columns)}")
     kind = columns.field(column).type
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    fits = number or function == "count" or (function in ("min", "max") and pa.types.is_string(kind))
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    fits = is_number or function not in ("sum", "avg", "min", "max", "stddev", "percentile")
+    fits = fits or (function in ("min", "max") and pa.types.is_string(kind))
     _check(fits, "values", f"{name}: {function} does not take {column!r}, which is {kind}")
-    return function, column
+    takes = number is not None and float(number) <= 100 if function == "percentile" else number is None
+    _check(
+        takes, "values", f"{name}: write {function}({column}{', 90), up to 100' if function == 'percentile' else ')'}"
+    )
+    return (f"{function} {number}" if number else function), column
 
 
 def _exactly(number: float) -> str:

@@ -318,17 +318,19 @@ def accepted(wanted: PortType, given: PortType | None) -> PortType:
     return replace(wanted, item=given.item, schema=given.schema) if same else wanted
 
 
-def aggregation_of(settings: Mapping[str, Any]) -> Aggregation:
-    """Return the declaration that the settings of an aggregate make."""
+def aggregation_of(settings: Mapping[str, Any], *, items: bool = False) -> Aggregation:
+    """Return the declaration that the settings of an aggregate make, of columns or of *items*."""
     # Imported lazily: pyarrow is loaded with the first node that needs it.
     from exop.engine.aggregation import Aggregation
 
-    return Aggregation.of(settings)
+    return Aggregation.of(settings, items=items)
 
 
-def aggregate_ports(spec: SletSpec, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+def aggregate_ports(
+    spec: SletSpec, settings: Mapping[str, Any], inputs: Mapping[str, PortType], *, items: bool = False
+) -> SletSpec:
     """Return the specification of an aggregate with the columns of its ports."""
-    made = aggregation_of(settings)
+    made = aggregation_of(settings, items=items)
     wanted = accepted(PortType(Any, "columns", made.columns, True, True), inputs.get(_ROWS))
     out = PortSpec("out", "out", PortType(Any, "columns", made.out, True))
     return replace(spec, inputs=(replace(spec.inputs[0], type=wanted),), outputs=(out,))
@@ -338,7 +340,8 @@ def aggregate_restores(before: Any, after: Any) -> str | None:
     """Return why an aggregate cannot continue with the state of a node; called when a change is planned."""
     if not {"columns", "values", "keys", "window"} <= before.settings.keys():
         return f"{before.slet.name} is no aggregate"
-    return aggregation_of(after.settings).lacks(aggregation_of(before.settings).layout())
+    known = (aggregation_of(one.settings, items=True) for one in (after, before))
+    return next(known).lacks(next(known).layout())
 
 
 class AggregateSlet(EngineSlet):

@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any, Final, Literal, Self, TypedDict
 
 from exop.engine.engine import Engine
-from exop.engine.slet import AggregateSlet, aggregation_of
+from exop.engine.slet import AggregateSlet, aggregate_ports, aggregation_of
 from exop.errors import SettingError
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, OutputPort, PortType
-from exop.model.slets.slet import input_port
+from exop.model.slets.slet import input_port, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.model.values.columns import batch_type
 
@@ -35,7 +35,8 @@ class Aggregate(AggregateSlet, name="aggregate"):
     Args:
         columns: The columns of the input: `"time bigint, road int, spd double"`.
         values: The columns of the output: `{"cars": "count(*)", "speed": "avg(spd)"}`. There are `count`, `sum`, `avg`,
-            `min` and `max`; as in SQL, they skip missing values.
+            `min` and `max`; for items also `first` and `last` in the order of the times, `stddev`, `distinct` (the
+            number of different values), `collect` (a list of all), and `percentile(spd, 90)`.
         keys: The columns by which rows are grouped.
         time: The column with the time of a row. In the output, it has the end of the window.
         window: The length of a window in the unit of the time; 0: no windows.
@@ -56,9 +57,11 @@ class Aggregate(AggregateSlet, name="aggregate"):
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """Return the ports with the types of their rows, as items or as columns."""
         taken = inputs.get(_ROWS)
-        spec, of = super().specialised(settings, inputs), aggregation_of(settings)
         if _form(settings["form"], taken) == "columns":
-            return spec.with_outputs({"late": PortType(Any, "columns", of.columns)})
+            unknown = taken is None and not settings["form"]
+            spec = aggregate_ports(spec_of(cls), settings, inputs, items=unknown)
+            return spec.with_outputs({"late": replace(spec.ports[_ROWS].type, punctuation=False, end=False)})
+        spec, of = spec_of(cls), aggregation_of(settings, items=True)
         if settings["isolation"] == "process":
             problem = "items are grouped in the process of the platform; set form='columns'"
             raise SettingError(place="", setting="isolation", problem=problem)
@@ -69,7 +72,7 @@ class Aggregate(AggregateSlet, name="aggregate"):
         rows = replace(spec.ports[_ROWS], type=PortType(taken.item, punctuation=True, end=True))
         kinds = {one.name: one.type.cls for one in PortType(batch_type(), "columns", of.out).items.fields.values()}
         sure = {name for name, (_, column) in of.values.items() if not column or not of.columns.field(column).nullable}
-        sure |= {of.time, *(name for name, (function, _) in of.values.items() if function == "count")}
+        sure |= {of.time, *(name for name, (call, _) in of.values.items() if call in ("count", "distinct", "collect"))}
         result = _row(tuple((name, kind if name in sure else kind | None) for name, kind in kinds.items()))
         types = {OUT: PortType(result, "batch", punctuation=True), "late": PortType(taken.item)}
         return replace(spec, inputs=(rows,)).with_outputs(types)
@@ -77,7 +80,7 @@ class Aggregate(AggregateSlet, name="aggregate"):
     def __enter__(self) -> Self:
         port = getattr(self, "inputs", {}).get(_ROWS)
         self._by_items = _form(self.form, port) == "items"
-        self._of = aggregation_of(vars(self))
+        self._of = aggregation_of(vars(self), items=self._by_items)
         return super().__enter__()
 
     @input_port
@@ -111,7 +114,7 @@ class Aggregate(AggregateSlet, name="aggregate"):
         if getattr(self, "_by_items", False):
             from exop.stock.groups import RowGroups
 
-            return RowGroups(aggregation_of(vars(self)), self.late.push)
+            return RowGroups(self._of, self.late.push)
         from exop.engine.groups import Groups
 
         return Groups(aggregation_of(vars(self)))

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from ctypes import c_float
 from datetime import UTC, date, datetime
-from math import floor
+from math import floor, nan, sqrt
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -51,11 +51,56 @@ _ADDED: Final = {
     "sum int64": f"sum if {-(1 << 63)} <= (sum := {{0}} + {{1}}) < {1 << 63} else overflow({{2!r}})",
     "min float": "{1} if {1} < {0} or {0} != {0} else {0}",
     "max float": "{1} if {1} > {0} or {1} != {1} else {0}",
+    "first": "{1} if {1}[0] < {0}[0] else {0}",
+    "last": "{1} if {1}[0] >= {0}[0] else {0}",
+    "moments": "moments({0}, {1})",
+    "distinct": "{0} if {1}.keys() <= {0}.keys() else {0} | {1}",
+    "list": "{0} + {1}",
+}
+#: The accumulator of a single value {0} at a time {1}; by default, it is the value.
+_SINGLE: Final = {
+    "first": "({1}, {0})", "last": "({1}, {0})", "moments": "(1, float({0}), 0.0)",
+    "distinct": "{{{0} if {0} == {0} else NAN: None}}", "list": "[{0}]",
+}  # fmt: skip
+#: The value {1} of a row is added in place, where that is faster.
+_IN_PLACE: Final = {"distinct": "{0}[{1} if {1} == {1} else NAN] = None", "list": "{0}.append({1})"}
+#: The value of a function, given its accumulator, which is there.
+_VALUES: Final = {
+    "first": "{0}[1]", "last": "{0}[1]", "stddev": "deviation({0})", "distinct": "len({0})", "collect": "[*{0}]",
+}  # fmt: skip
+#: The value of a function without any value.
+_NOTHING: Final = {"distinct": "0", "collect": "[]"}
+#: The accumulators as Arrow has them, and back.
+_STORED: Final[dict[str, Callable[[Any], Any]]] = {"distinct": list, "moments": tuple, "first": tuple, "last": tuple}
+_READ: Final[dict[str, Callable[[Any], Any]]] = {
+    "distinct": dict.fromkeys,
+    **{kind: lambda stored: tuple(stored.values()) for kind in ("moments", "first", "last")},
 }
 _GLOBALS: Final[dict[str, Any]] = {
-    "__builtins__": {one.__name__: one for one in (bool, bytes, dict, float, int, str, AttributeError, KeyError)},
-    "UTC": UTC, "c_float": c_float, "date": date, "datetime": datetime, "floor": floor,
+    "__builtins__": {one.__name__: one for one in (bool, bytes, dict, float, int, len, str, AttributeError, KeyError)},
+    "UTC": UTC, "NAN": nan, "c_float": c_float, "date": date, "datetime": datetime, "floor": floor,
 }  # fmt: skip
+
+
+def _moments(one: tuple[int, float, float], other: tuple[int, float, float]) -> tuple[int, float, float]:
+    """Merge two numbers of values, means, and sums of squared distances from these (Chan et al., 1979)."""
+    n, distance = one[0] + other[0], other[1] - one[1]
+    mean = one[1] + distance * other[0] / n
+    return n, mean, one[2] + other[2] + distance * distance * one[0] * other[0] / n
+
+
+def _deviation(moments: tuple[int, float, float]) -> float | None:
+    """The standard deviation of a sample; as in SQL, NULL for a single value."""
+    n, _, squares = moments
+    return sqrt(squares / (n - 1)) if n > 1 and squares == squares else nan if n > 1 else None
+
+
+def _percentile(values: list[Any], percent: float) -> float:
+    """The value below which so many per cent are; between two values, it is interpolated, as `percentile_cont`."""
+    found = sorted(values, key=lambda one: (one != one, one))
+    place = (len(found) - 1) * percent / 100
+    low = floor(place)
+    return float(found[low] if place == low else found[low] + (found[low + 1] - found[low]) * (place - low))
 
 
 class _Calls(NamedTuple):
@@ -135,7 +180,9 @@ class RowGroups(Engine):
             for number, groups in self._windows(LAST)
             for key, group in groups.items()
         ]
-        columns = zip(*rows, strict=True) if rows else [()] * len(of.state)
+        columns = [*zip(*rows, strict=True)] if rows else [()] * len(of.state)
+        for place, one in enumerate(of.accumulators, 1 + len(of.keys)):
+            columns[place] = _converted(columns[place], _STORED.get(one.kind))
         arrays = [pa.array(column, field.type) for column, field in zip(columns, of.state, strict=True)]
         return of.write(pa.Table.from_arrays(arrays, schema=of.state), self.complete, self._late)
 
@@ -143,7 +190,10 @@ class RowGroups(Engine):
         """Continue with the groups of another aggregate."""
         table, self.complete, self._late = self._of.read(state)
         keys, found = len(self._of.keys), dict[int, Groups]()
-        for number, *rest in zip(*[column.to_pylist() for column in table.columns], strict=True):
+        columns = [column.to_pylist() for column in table.columns]
+        for place, one in enumerate(self._of.accumulators, 1 + keys):
+            columns[place] = _converted(columns[place], _READ.get(one.kind))
+        for number, *rest in zip(*columns, strict=True):
             found.setdefault(number, {})[rest[0] if keys == 1 else tuple(rest[:keys])] = rest[keys:]
         self._panes.clear()
         self._given.clear()
@@ -180,6 +230,10 @@ class RowGroups(Engine):
             yield number, found
 
 
+def _converted(column: Any, call: Callable[[Any], Any] | None) -> Any:
+    return column if call is None else [one if one is None else call(one) for one in column]
+
+
 def _ordered(groups: Groups) -> list[Any]:
     """Return the keys in their order, with missing ones at the end."""
     try:
@@ -194,10 +248,6 @@ def _generated(of: Aggregation, panes: dict[int, Groups], engine: RowGroups) -> 
     names = {column: f"v{place}" for place, column in enumerate(of.used)}
     listed, single = "".join(f"{name}, " for name in names.values()), len(of.keys) == 1
     keys = "".join(f"{names[one]}, " for one in of.keys)
-    first = "0"
-    if of.window:
-        first = f"{names[of.time]} - {of.offset!r}" if of.offset else names[of.time]
-        first = f"({first}) // {of.slide!r} + 1" if of.exact else f"floor(({first}) / {of.slide!r}) + 1"
     sums, updates = _updates(of, names)
     source = f"""
 def fits({listed}):
@@ -214,7 +264,7 @@ def add(item):
         fit = False
     if not fit:
         {listed or "_"} = fitted(item)
-    first = {first}
+    first = {_first(of, names)}
     {"if first <= engine.complete and engine.is_late(first, item): return ()" if of.window else ""}
     key = {keys.removesuffix(", ") if single else f"({keys})"}
     if (groups := panes.get(first)) is None:
@@ -233,11 +283,20 @@ def result(number, key, group):
     return {{{_items(of)}}}
 """
     made: dict[str, Any] = _GLOBALS | {"engine": engine, "panes": panes, "overflow": _overflow}
+    made |= {"moments": _moments, "deviation": _deviation, "percentile": _percentile}
     made |= {"empty": [0 if one.kind == "n" else None for one in of.accumulators]}
     made |= {"fields": attrgetter(*of.used) if of.used else as_row}
     exec(compile(parsed(source), "<aggregate>", "exec"), made)
     made["fitted"] = _Fitted(of, made["fits"])
     return _Calls(made["add"], made["merge"], made["result"])
+
+
+def _first(of: Aggregation, names: dict[str, str]) -> str:
+    """The text of the number of the first window of an item."""
+    if not of.window:
+        return "0"
+    time = f"({names[of.time]} - {of.offset!r})" if of.offset else names[of.time]
+    return f"{time} // {of.slide!r} + 1" if of.exact else f"floor({time} / {of.slide!r}) + 1"
 
 
 def _tests(of: Aggregation, names: dict[str, str]) -> str:
@@ -265,9 +324,11 @@ def _updates(of: Aggregation, names: dict[str, str]) -> tuple[str, str]:
         else:
             if narrow and not updates.get(value):
                 updates[value] = [f"{value} = c_float({value}).value"]
-            added = _added(one, "held", value)
-            updates.setdefault(value, []).append(f"{held} = {value} if (held := {held}) is None else {added}")
-    blocks = (f"if {value} is not None: {'; '.join(each)}" for value, each in updates.items())
+            single = _SINGLE.get(one.kind, "{0}").format(value, names.get(of.time, "0") if of.window else "0")
+            further = _IN_PLACE.get(one.kind, f"{{0}} = {_added(one, 'held', single)}").format(held, value)
+            lines = [f"if (held := {held}) is None: {held} = {single}", f"else: {further}"]
+            updates.setdefault(value, []).extend(lines)
+    blocks = ("\n        ".join([f"if {value} is not None:", *each]) for value, each in updates.items())
     return "; ".join(sums), "\n    ".join(blocks)
 
 
@@ -296,10 +357,19 @@ def _items(of: Aggregation) -> str:
     items = [f"{of.time!r}: {end}"] if of.window else []
     items += [f"{one!r}: key{f'[{place}]' * (len(of.keys) > 1)}" for place, one in enumerate(of.keys)]
     for name, (function, column) in of.values.items():
-        number = places.get(f"n:{column}", "")
-        value = f"float({places[f'sum:{column}']}) / {number} if {number} else None" if function == "avg" else ""
-        kind = "n" if function == "count" else function
-        items.append(f"{name!r}: {value or places[f'{kind}:{column}']}")
+        number, (call, _, percent) = places.get(f"n:{column}", ""), function.partition(" ")
+        kind = {"count": "n", "avg": "sum", "stddev": "moments", "collect": "list", "percentile": "list"}.get(
+            call, call
+        )
+        held = places[f"{kind}:{column}"]
+        value = _VALUES.get(call, "").format(held)
+        if call == "avg":
+            value = f"float({held}) / {number} if {number} else None"
+        elif call == "percentile":
+            value = f"None if {held} is None else percentile({held}, {float(percent)!r})"
+        elif value:
+            value = f"{_NOTHING.get(call)} if {held} is None else {value}"
+        items.append(f"{name!r}: {value or held}")
     return ", ".join(items)
 
 

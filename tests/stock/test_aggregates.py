@@ -6,8 +6,10 @@ from collections import namedtuple
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import inf, nan
+from statistics import stdev
 from typing import Any, TypedDict
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -145,6 +147,85 @@ def test_any_disorder_within_the_delay_equals_a_query_over_the_whole(
         query = f"SELECT stop, road, count(*), sum(weight), min(weight) FROM rows JOIN ({ends}) ON time < stop AND "
         query += f"time >= stop - {size} GROUP BY ALL ORDER BY ALL"
         assert [tuple(row.values()) for row in found] == base.execute(query).fetchall()
+
+
+MORE = {
+    "first": "first(spd)", "last": "last(spd)", "deviation": "stddev(weight)", "different": "distinct(spd)",
+    "all": "collect(weight)", "median": "percentile(weight, 50)", "p90": "percentile(weight, 90)", "n": "count(*)",
+}  # fmt: skip
+
+
+def by_definition(rows: list[dict[str, Any]], size: int, slide: int) -> list[dict[str, Any]]:
+    """The results of further functions, computed for each window from all of its rows, in the order of arrival."""
+    found = []
+    for end in range(-slide * 30, slide * 60, slide):
+        chosen = [row for row in rows if end - size <= row["time"] < end]
+        spds = [(row["time"], place, row["spd"]) for place, row in enumerate(chosen) if row["spd"] is not None]
+        weights = [row["weight"] for row in chosen if row["weight"] is not None]
+        ranks = [float(np.percentile(weights, one)) if weights else None for one in (50, 90)]
+        if chosen:
+            result: dict[str, Any] = {"time": end}
+            result["first"] = min(spds, key=lambda one: one[:2])[2] if spds else None
+            result["last"] = max(spds, key=lambda one: one[:2])[2] if spds else None
+            result["deviation"] = stdev(weights) if len(weights) > 1 else None
+            result["different"] = len({repr(one) for _, _, one in spds})
+            result |= {"all": sorted(weights), "median": ranks[0], "p90": ranks[1], "n": len(chosen)}
+            found.append(result)
+    return found
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries(
+            {
+                "time": st.integers(-20, 30),
+                "spd": st.sampled_from([None, nan, 1.5, -2.0, 70.25]),
+                "weight": st.sampled_from([None, 1, -7, 1000, 12]),
+            }
+        ),
+        max_size=30,
+    ),
+    windows=st.sampled_from([(10, 10), (20, 5), (6, 1)]),
+    cut=st.integers(0, 30),
+)
+def test_further_functions_are_those_of_their_definitions(
+    rows: list[dict[str, Any]], windows: tuple[int, int], cut: int
+):
+    """Also over several slides, and continued from a stored state."""
+    size, slide = windows
+    given: Any = {"columns": "time bigint, spd double, weight bigint", "values": MORE, "time": "time"}
+    given |= {"window": size, "slide": slide}
+    first, state = run("items", rows[:cut], **given)
+    found, _ = run("items", [*rows[cut:], EndOfStream()], state, **given)
+    found = [{**row, "all": sorted(row["all"])} for row in first + found]
+    assert shown(found) == shown(by_definition(rows, size, slide))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("first(spd)", "first needs items .form='items' of stock:aggregate."),
+        ("percentile(spd)", "write percentile.spd, 90., up to 100"),
+        ("percentile(spd, 101)", "up to 100"),
+        ("avg(spd, 3)", r"write avg.spd."),
+        ("median(spd)", "'median.spd.' is not count"),
+        ("stddev(car)", "stddev does not take 'car', which is string"),
+    ],
+)
+def test_a_function_that_is_not_possible_is_refused(text: str, problem: str):
+    """With those that are; and a function of items by engines of columns."""
+    form = "columns" if text == "first(spd)" else "items"
+    with pytest.raises(SettingError, match=problem):
+        specialised(
+            PortType(dict),
+            columns="spd double, car string",
+            keys=[],
+            time="",
+            window=0.0,
+            form=form,
+            values={"x": text},
+        )
 
 
 TEN: dict[str, Any] = {
