@@ -144,9 +144,8 @@ class Federation:
         return found.mesh if found is not None else self._local.get(application).mesh
 
     def status(self, application: str, here: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-        """Return the status of an application: at its home with that of all `hosts`, elsewhere with its `home`.
-
-        *here* returns the status of what runs on this platform.
+        """Return the status of an application: at its home with that of all `hosts`, elsewhere with its `home`; *here*
+        returns that of what runs on this platform.
         """
         if (found := self._home.spanning(application)) is None:
             more, doubt = self.here.led(application), self.in_doubt(application)
@@ -225,9 +224,10 @@ class Federation:
         status = self.status(application, lambda app: no_status(app) | {"checkpoints": taker(app).status()})
         return dict(status.get("checkpoints", {}).get("unwritten", {}))
 
-    def end(self, application: str) -> None:
-        """End the sources of an application, on all hosts."""
-        self._home.at_each_host("end", application, lambda: self._local.get(application).end_sources())
+    def end(self, application: str, timeout: float) -> bool:
+        """End the sources of an application, on all hosts; return whether it is stored that they have ended."""
+        here = partial(self._local.end, application, timeout)
+        return all(self._home.at_each_host("end", application, here, timeout=timeout))
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""

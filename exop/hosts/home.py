@@ -322,7 +322,7 @@ class Home:
                     answers[host] = {"state": "unreachable", "problem": str(problem)}
         return answers
 
-    def at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
+    def at_each_host(self, operation: str, application: str, here: Callable[[], Any], **given: Any) -> list[Any]:
         """Call an operation at all hosts that have an application, unless another leads it; raise the first error."""
         found, answers, problems = self.spanning(application), [], []
         if found is not None and (another := led_by_another(self.answers(found, application, no_status, "status"))):
@@ -330,7 +330,7 @@ class Home:
         for host in found.hosts.keys() if found is not None else {self.name}:
             try:
                 there = None if host == self.name else self._links()[host].platform()
-                answers.append(here() if there is None else there.ask(operation, application=application))
+                answers.append(here() if there is None else there.ask(operation, application=application, **given))
             except ExopError as problem:
                 if not (isinstance(problem, UnknownName) and found is not None and found.finished):
                     problems.append(problem)

@@ -222,11 +222,13 @@ class Deployment:
             component.begin()
         SAMPLER.add(self._look)
 
-    def end_sources(self) -> None:
-        """Make every α-slet end its stream, where a restart may not; items in flight and in queues are processed."""
-        for component in self.components.values():
-            if component.spec.role is Role.ALPHA and component.driver is not None:
-                component.driver.end(self.await_checkpoint)
+    def end_sources(self, timeout: float = 0.0) -> bool:
+        """Make every α-slet end its stream, where a restart may not; return whether all have, in *timeout* seconds."""
+        sources = {one: one.driver for one in self.components.values() if one.spec.role is Role.ALPHA and one.driver}
+        for driver in sources.values():
+            driver.end(self.await_checkpoint)
+        with self.progress:
+            return self.progress.wait_for(lambda: all(one.has_ended for one in sources), timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until every component has ended; return `False` if *timeout* seconds have passed before.
@@ -337,9 +339,8 @@ class Deployment:
     def await_checkpoint(self) -> None:
         """Let hosts and engines, which count, get no more until a checkpoint has what is changed now."""
         if self.mesh.durable is not None:
-            ties = [one.tie for one in [*self.components.values()] if one.tie is not None]
-            places: list[Any] = [*self.channels.values(), *ties]
-            for place in places:
+            ties: list[Any] = [one.tie for one in [*self.components.values()] if one.tie is not None]
+            for place in [*self.channels.values(), *ties]:
                 place.await_checkpoint()
 
     @contextmanager

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import ChainMap
 from collections.abc import Collection, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,16 @@ class Applications:
             cure = "build it with app.durable(every=…)"
             raise CheckpointError(application=application, problem="it is not durable", cure=cure)
         return found
+
+    def end(self, application: str, timeout: float) -> bool:
+        """End the sources; return whether that is stored within *timeout* seconds, or need not be stored."""
+        taker = self.checkpoints.takers.get(application)
+        ended = self.get(application).end_sources(0.0 if taker is None else timeout)
+        if taker is not None and ended and timeout:
+            with suppress(ExopError):  # the next checkpoint may have it
+                taker.take()
+                return True
+        return taker is None
 
     def _down(self, fact: str, application: str) -> StateError:
         return StateError(

@@ -230,6 +230,46 @@ def test_an_end_on_request_that_is_in_no_checkpoint(tmp_path: Path):
         assert a.wait("app", PATIENCE)
 
 
+def test_an_end_on_request_that_is_answered(tmp_path: Path):
+    """A checkpoint has it, on all hosts, so a kill does not let the sources go on."""
+    READY[0] = 10
+    with platform("c", tmp_path) as c, ExitStack() as stack:
+        a = stack.enter_context(platform("a", tmp_path))
+        a.remoting.connect("inproc:c")
+        app = Application("app")
+        app.durable(every=3600)
+        numbers = app.add("rising", rising, out=app.channel("near", "queue"))
+        app.add("near", keeps, item=numbers)
+        app.on("c").add("far", keeps, item=app.add("others", rising))
+        mesh = a.apply(app.build())
+        eventually(lambda: a.memento("app", "near").items == [*range(1, 11)], "the first ones")
+        a.apply(mesh.suspend("near"))
+        READY[0] = 20
+        eventually(lambda: a.deployment("app").components["rising"].state.number == 20, "more, which wait")
+        assert a.end("app", PATIENCE)
+        READY[0] = 30
+        a = killed(a, stack, tmp_path)
+        a.apply(a.mesh("app").resume("near"))
+        assert a.wait("app", PATIENCE)
+        assert a.memento("app", "near").items == c.memento("app", "far").items == [*range(1, 21)]
+
+
+def test_an_end_on_request_that_is_not_stored(tmp_path: Path):
+    """Nobody has waited, or no checkpoint can be written; an application that is not durable has none."""
+    READY[0] = 10
+    for durable in (True, False):
+        with platform("a", tmp_path / str(durable)) as a:
+            app = Application("app")
+            if durable:
+                app.durable(every=3600)
+            app.add("keeps", keeps, item=app.add("rising", rising))
+            a.apply(app.build())
+            eventually(lambda: a.memento("app", "keeps").items == [*range(1, 11)], "the first ones")
+            a._applications.store.checkpoints.write = dead  # type: ignore[union-attr, method-assign]
+            assert a.end("app") is not durable
+            assert a.end("app", PATIENCE) is not durable
+
+
 def test_a_push_of_a_client_that_is_in_no_checkpoint(tmp_path: Path):
     """After a kill nobody pushes it again: no item of the source has its number at the host that has received it."""
     READY[0] = 10

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from exop.cli.options import Call, Node, Proof, Request, Runs
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
@@ -18,6 +18,9 @@ from exop.cli.text import answer, paused
 from exop.errors import BuilderError, ComponentFailed, ExopError, PeerUnreachable, UnknownName, entry
 from exop.model.slets.spec import parse
 from exop.report import whole
+
+#: The seconds that `exop end` waits for a checkpoint in which the sources have ended.
+_ENDING: Final = 5.0
 
 
 def replace(
@@ -171,6 +174,9 @@ def remove(app: Runs, /, *, request: Request = Request()) -> int:
 def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
     """End the sources of a running application; items in flight are still processed.
 
+    Of a durable application, a checkpoint is taken when they have ended. If they have not after 5 seconds, as they wait
+    for room in a queue, the answer says so: until the next checkpoint, a kill lets them go on.
+
     Example: `exop end app --wait`
 
     Args:
@@ -179,8 +185,10 @@ def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
     """
     with find_application(app, call) as found:
         found.check_whole(app)
-        found.platform.end(found.application)
+        stored = found.platform.end(found.application, 0.0 if wait else _ENDING)
         done = "its sources end, items in flight are processed"
+        if not stored:
+            done += "; a kill before the next checkpoint lets the sources go on (`exop end APP --wait` waits for it)"
         if wait:
             done = "finished"
             try:
