@@ -26,6 +26,8 @@ from exop.runtime.dataflow.batches import as_row, to_columns
 #: The accumulators of one group, in the order of `Aggregation.accumulators`.
 Group = list[Any]
 Groups = dict[Any, Group]
+#: The greatest integer of 64 bits.
+_HIGH: Final = (1 << 63) - 1
 #: The integers that have a float each.
 _EXACT: Final = 1 << 53
 #: By Arrow type, the test for a value that is of this type as it is.
@@ -48,7 +50,6 @@ _ADDED: Final = {
     "sum": "{0} + {1}",
     "min": "{1} if {1} < {0} else {0}",
     "max": "{1} if {1} > {0} else {0}",
-    "sum int64": f"sum if {-(1 << 63)} <= (sum := {{0}} + {{1}}) < {1 << 63} else overflow({{2!r}})",
     "min float": "{1} if {1} < {0} or {0} != {0} else {0}",
     "max float": "{1} if {1} > {0} or {1} != {1} else {0}",
     "first": "{1} if {1}[0] < {0}[0] else {0}",
@@ -127,6 +128,7 @@ class RowGroups(Engine):
     Attributes:
         add: Accumulates a row; without windows, returns a batch with the new values of its group.
         complete: The number of the last window that is complete.
+        limit: Sums of integers up to this amount fit into 64 bits, also those of all panes of a window.
     """
 
     name = FORM
@@ -138,7 +140,7 @@ class RowGroups(Engine):
         self._panes: dict[int, Groups] = {}
         #: The groups of whole windows, from another engine.
         self._given: dict[int, Groups] = {}
-        self.complete, self._late = FIRST, 0
+        self.complete, self._late, self.limit = FIRST, 0, _HIGH // aggregation.windows
         self.add, self._merge, self._result = _generated(aggregation, self._panes, self)
 
     def compile(self, query: str) -> None:
@@ -155,6 +157,21 @@ class RowGroups(Engine):
         if late == self._of.windows:
             self._leave(row)
         return late == self._of.windows
+
+    def checked(self, first: int, key: Any, place: int, total: int) -> int:
+        """Return a sum of integers in a pane, the first of its size; fail if that of one of its windows is too large.
+
+        From then on, all sums are checked so.
+        """
+        count, self.limit = self._of.windows, -1
+        for number in range(first, first + count):
+            panes = [self._panes.get(one, {}) for one in range(number - count + 1, number + 1) if one != first]
+            groups = [one.get(key) for one in (self._given.get(number, {}), *panes)]
+            if not -_HIGH - 1 <= total + sum(group[place] or 0 for group in groups if group) <= _HIGH:
+                if not self._panes[first][key][0]:  # it is new
+                    del self._panes[first][key]
+                raise OverflowError(f"the sum of {self._of.accumulators[place].column!r} is beyond 64 bits")
+        return total
 
     def advance(self, time: float) -> list[Any]:
         """Return the results of the windows that are complete, as one batch, and drop them."""
@@ -198,6 +215,7 @@ class RowGroups(Engine):
         self._panes.clear()
         self._given.clear()
         (self._panes if self._of.windows == 1 else self._given).update(found)
+        self.limit = -1 if self._of.largest(table) > _HIGH // self._of.windows else _HIGH // self._of.windows
 
     def interrupt(self) -> None:
         """A call takes microseconds, and cannot be interrupted."""
@@ -282,7 +300,7 @@ def merge(group, other):
 def result(number, key, group):
     return {{{_items(of)}}}
 """
-    made: dict[str, Any] = _GLOBALS | {"engine": engine, "panes": panes, "overflow": _overflow}
+    made: dict[str, Any] = _GLOBALS | {"engine": engine, "panes": panes}
     made |= {"moments": _moments, "deviation": _deviation, "percentile": _percentile}
     made |= {"empty": [0 if one.kind == "n" else None for one in of.accumulators]}
     made |= {"fields": attrgetter(*of.used) if of.used else as_row}
@@ -317,9 +335,13 @@ def _updates(of: Aggregation, names: dict[str, str]) -> tuple[str, str]:
         narrow = of.columns.field(one.column).type == pa.float32()
         if one.kind == "n":
             updates.setdefault(value, []).append(f"{held} += 1")
-        elif _rule(one) == "sum int64":
-            added = _added(one, "held", value)
-            sums.append(f"s{place} = {value} if (held := {held}) is None else held if {value} is None else {added}")
+        elif one.kind == "sum" and pa.types.is_integer(one.type):
+            total = f"{value} if (held := {held}) is None else held if {value} is None else held + {value}"
+            sums.append(f"s{place} = {total}")
+            sums.append(
+                f"if s{place} is not None and not -engine.limit <= s{place} <= engine.limit: "
+                f"s{place} = engine.checked(first, key, {place}, s{place})"
+            )
             updates.setdefault(value, []).append(f"{held} = s{place}")
         else:
             if narrow and not updates.get(value):
@@ -329,7 +351,7 @@ def _updates(of: Aggregation, names: dict[str, str]) -> tuple[str, str]:
             lines = [f"if (held := {held}) is None: {held} = {single}", f"else: {further}"]
             updates.setdefault(value, []).extend(lines)
     blocks = ("\n        ".join([f"if {value} is not None:", *each]) for value, each in updates.items())
-    return "; ".join(sums), "\n    ".join(blocks)
+    return "\n    ".join(sums), "\n    ".join(blocks)
 
 
 def _merging(of: Aggregation) -> str:
@@ -341,13 +363,9 @@ def _merging(of: Aggregation) -> str:
     )
 
 
-def _rule(one: Accumulator) -> str:
-    kind = "float" if pa.types.is_floating(one.type) else str(one.type)
-    return f"{one.kind} {kind}" if f"{one.kind} {kind}" in _ADDED else one.kind
-
-
 def _added(one: Accumulator, held: str, value: str) -> str:
-    return f"({_ADDED[_rule(one)].format(held, value, one.column)})"
+    kind = f"{one.kind} float" if pa.types.is_floating(one.type) else one.kind
+    return f"({_ADDED.get(kind, _ADDED[one.kind]).format(held, value)})"
 
 
 def _items(of: Aggregation) -> str:
@@ -371,10 +389,6 @@ def _items(of: Aggregation) -> str:
             value = f"{_NOTHING.get(call)} if {held} is None else {value}"
         items.append(f"{name!r}: {value or held}")
     return ", ".join(items)
-
-
-def _overflow(column: str) -> Any:
-    raise OverflowError(f"the sum of {column!r} is beyond 64 bits")
 
 
 class _Fitted:

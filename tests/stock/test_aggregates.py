@@ -313,6 +313,36 @@ def test_a_sum_beyond_64_bits_is_refused_and_leaves_the_state():
         assert instance.rows({"v": 1, "w": 1}) == ([{"a": 2, "b": (1 << 63) - 1}],)
 
 
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 8), st.sampled_from([1, -5, 1 << 60, 1 << 62, -(1 << 62), (1 << 63) - 1])), max_size=12
+    ),
+    cut=st.integers(0, 12),
+)
+def test_a_sum_of_several_slides_beyond_64_bits_is_refused_when_it_arrives(rows: list[tuple[int, int]], cut: int):
+    """So that no punctuation, checkpoint or replacement fails later; the other rows are summed."""
+    given: Any = {"columns": "time bigint, v bigint", "values": {"s": "sum(v)", "n": "count(*)"}, "time": "time"}
+    given |= {"window": 4, "slide": 1}
+    sums: dict[int, tuple[int, int]] = {}
+    state = EngineState()
+    for part in (rows[:cut], rows[cut:]):
+        with open_slet(Aggregate, form="items", **given, state=state) as instance:
+            for time, value in part:
+                before = {end: sums.get(end, (0, 0)) for end in range(time + 1, time + 5)}
+                after = {end: (total + value, n + 1) for end, (total, n) in before.items()}
+                if all(-(1 << 63) <= one < 1 << 63 for one, _ in after.values()):
+                    instance.rows({"time": time, "v": value})
+                    sums |= after
+                else:
+                    with pytest.raises(OverflowError, match="the sum of 'v' is beyond 64 bits"):
+                        instance.rows({"time": time, "v": value})
+                instance.flush()
+            state = instance.state
+    found = run("items", [EndOfStream()], state, **given)[0]
+    assert found == [{"time": end, "s": total, "n": n} for end, (total, n) in sorted(sums.items())]
+
+
 class Fast(TypedDict):
     """An item."""
 
