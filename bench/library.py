@@ -182,6 +182,18 @@ def readings(rows: int = 100_000, *, each: int = 100, keys: int = 10) -> list[An
     return found
 
 
+def batched(items: list[Any]) -> list[Any]:
+    """The same rows, a record batch between two punctuations."""
+    found, rows = list[Any](), list[Any]()
+    for item in items:
+        if isinstance(item, Punctuation):
+            found += [pa.RecordBatch.from_pylist(rows), item]
+            rows = []
+        else:
+            rows.append(item)
+    return found
+
+
 def aggregates(rounds: int) -> Iterator[Result]:
     """Measure aggregates of items; slides of a sixtieth of the window beside windows that do not overlap."""
     with Platform() as platform:
@@ -189,9 +201,13 @@ def aggregates(rounds: int) -> Iterator[Result]:
         by_hand = through(platform, ByHand, items)
         minutes = through(platform, Aggregate, items, **SETTINGS, window=60)
         slides = through(platform, Aggregate, items, **SETTINGS, window=60, slide=1)
+        batches = batched(readings(1_000_000))
+        whole = through(platform, Aggregate, batches, **SETTINGS, window=60)
+        fine = through(platform, Aggregate, batches, **SETTINGS, window=60, slide=1)
         for name, floor, candidate, against in (
             ("aggregate/items", by_hand, minutes, BY_HAND),
-            ("aggregate/slides", minutes, slides, "windows that do not overlap"),
+            ("aggregate/items/slides", minutes, slides, "windows that do not overlap"),
+            ("aggregate/columns/slides", whole, fine, "windows that do not overlap"),
         ):
             yield compare(f"library/{name}", "ns", floor=floor, candidate=candidate, against=against, rounds=rounds)
         pairs, _ = paired(through(platform, Passes, items), through(platform, PassesOrLeaves, items), rounds)
@@ -229,18 +245,22 @@ def through(platform: Platform, work: Any, items: list[Any], **settings: Any) ->
     """Run items through a slet of a platform: the time of the thread for each of them."""
     times: list[int] = []
 
-    @slet
-    def given() -> Iterator[dict[str, Any] | Punctuation]:
+    def given() -> Iterator[Any]:
         begin = time.thread_time_ns()
         yield from items
         times.append(time.thread_time_ns() - begin)
 
+    kind = pa.RecordBatch if isinstance(items[0], pa.RecordBatch) else dict[str, Any]
+    given.__annotations__["return"] = Iterator[kind | Punctuation]  # type: ignore[valid-type]
+    source = slet(given)
+    number = sum(getattr(one, "num_rows", 1) for one in items)
+
     def run() -> float:
         app = Application("library")
-        app.add("taken", taken, item=app.add("work", work, rows=app.add("given", given), **settings))
+        app.add("taken", taken, item=app.add("work", work, rows=app.add("given", source), **settings))
         platform.apply(app.build())
         platform.wait("library")
         platform.remove("library")
-        return times.pop() / len(items)
+        return times.pop() / number
 
     return run

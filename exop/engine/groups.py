@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exop.engine.aggregation import FIRST, FORM, ROWS, VERSION, WINDOW, Aggregation
+from exop.engine.aggregation import FIRST, FORM, LAST, ROWS, VERSION, WINDOW, Aggregation
 from exop.engine.engine import Engine
 
 #: The number of rows up to which partial results are only collected.
@@ -20,7 +20,11 @@ _POSITIVE: Final = (1 << 63) - 1
 
 
 class Groups(Engine):
-    """Groups each batch, and merges these partial results when they are needed, or have become many."""
+    """Groups each batch, and merges these partial results when they are needed, or have become many.
+
+    A row is grouped once for all windows that it belongs to: by the first of them, which is the number of its *pane*.
+    The panes of a window are merged when it is complete (Li et al., "No pane, no gain", 2005).
+    """
 
     name = FORM
     version = VERSION
@@ -28,6 +32,8 @@ class Groups(Engine):
     def __init__(self, aggregation: Aggregation) -> None:
         self._of = aggregation
         self._groups = aggregation.state.empty_table()
+        #: The groups of whole windows, from another engine.
+        self._given = aggregation.state.empty_table()
         self._parts: list[pa.Table] = []
         self._waiting = 0
         #: No sum over all groups and partial results is larger.
@@ -45,7 +51,7 @@ class Groups(Engine):
             self._groups = found.select(self._of.state.names)
             return self._of.results(found.filter(found.column(_FRESH)))
         bound = self._bound + self._of.largest(part)
-        if self._waiting + part.num_rows > max(_FEW, self._groups.num_rows) or bound >> 63:
+        if self._waiting + part.num_rows > max(_FEW, self._groups.num_rows) or bound * self._of.windows >> 63:
             self._collect(part)
         else:
             self._parts.append(part)
@@ -59,20 +65,23 @@ class Groups(Engine):
         if not self._of.window or self._complete == (complete := self._of.complete(time)):
             return []
         self._collect()
-        ended = np.asarray(self._groups.column(WINDOW)) <= complete
-        done = self._of.results(self._groups.filter(pa.array(ended)))
-        self._complete, self._groups = complete, self._groups.filter(pa.array(~ended))
+        done = self._of.results(self._windows(self._groups, complete))
+        last = complete - self._of.windows + 1
+        self._groups, self._given = _after(self._groups, last), _after(self._given, complete)
+        self._complete = complete
         return done
 
     def snapshot(self) -> bytes:
         """Return the groups in the form of all aggregates."""
         self._collect()
-        return self._of.write(self._groups, self._complete, self._late)
+        return self._of.write(self._windows(self._groups, LAST), self._complete, self._late)
 
     def restore(self, state: bytes, version: int) -> None:
         """Continue with the groups of another aggregate."""
-        self._groups, self._complete, self._late = self._of.read(state)
-        self._parts, self._waiting, self._bound = [], 0, self._of.largest(self._groups)
+        groups, self._complete, self._late = self._of.read(state)
+        empty = self._of.state.empty_table()
+        self._groups, self._given = (groups, empty) if self._of.windows == 1 else (empty, groups)
+        self._parts, self._waiting, self._bound = [], 0, self._of.largest(groups)
 
     def interrupt(self) -> None:
         """A call takes milliseconds, and cannot be interrupted."""
@@ -81,8 +90,12 @@ class Groups(Engine):
         """There is nothing to release."""
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return the number of groups (a group counts once for each batch that is not merged yet) and of late rows."""
-        return {"groups": self._groups.num_rows + self._waiting, "late_rows": self._late}
+        """Return the number of groups and of late rows.
+
+        A group counts once for each pane, and for each batch that is not merged yet.
+        """
+        groups = self._groups.num_rows + self._given.num_rows + self._waiting
+        return {"groups": groups, "late_rows": self._late}
 
     def _grouped(self, batch: pa.RecordBatch) -> tuple[pa.Table, int]:
         """Return the partial results of a batch, and the number of late rows."""
@@ -90,19 +103,35 @@ class Groups(Engine):
         numbers = np.zeros(batch.num_rows, np.int64)
         if of.window:
             of.check_times(batch)
-            rows, steps = np.arange(batch.num_rows), np.arange(of.windows)
-            numbers = np.add.outer(first_windows(of, batch), steps).ravel()
-            timely = numbers > self._complete
-            if (late := int(len(numbers) - timely.sum())) or of.windows > 1:
-                table, numbers = table.take(pa.array(rows.repeat(of.windows)[timely])), numbers[timely]
+            numbers = first_windows(of, batch)
+            missed = np.clip(self._complete - numbers + 1, 0, of.windows)
+            if late := int(missed.sum()):
+                timely = missed < of.windows
+                table, numbers = table.filter(pa.array(timely)), numbers[timely]
         table = table.append_column(WINDOW, pa.array(numbers))
         wanted = [([], "count_all") if one.name == ROWS else (one.column, _ROW[one.kind]) for one in of.accumulators]
         return _aggregated(table, [WINDOW, *of.keys], wanted).rename_columns(of.state.names).cast(of.state), late
 
     def _collect(self, *more: pa.Table) -> None:
         if self._parts or more:
-            self._groups = self._merged([self._groups, *self._parts, *more])
-            self._parts, self._waiting, self._bound = [], 0, self._of.largest(self._groups)
+            groups = self._merged([self._groups, *self._parts, *more])
+            bound = self._of.largest(groups) + self._of.largest(self._given)
+            if bound * self._of.windows >> 63:
+                self._windows(groups, LAST)  # which fails if a sum is too large
+            self._groups, self._parts, self._waiting, self._bound = groups, [], 0, bound
+
+    def _windows(self, panes: pa.Table, most: int) -> pa.Table:
+        """Return the groups of the open windows up to the number *most*."""
+        count, firsts = self._of.windows, np.asarray(panes.column(WINDOW))
+        if count == 1:
+            return panes.filter(pa.array(firsts <= most))
+        low, high = np.maximum(firsts, self._complete + 1), np.minimum(firsts + count - 1, most)
+        each = np.clip(high - low + 1, 0, count)
+        rows = np.arange(len(firsts)).repeat(each)
+        numbers = np.arange(len(rows)) - (np.cumsum(each) - each)[rows] + low[rows]
+        found = panes.take(pa.array(rows)).set_column(0, WINDOW, pa.array(numbers))
+        given = self._given.filter(pa.array(np.asarray(self._given.column(WINDOW)) <= most))
+        return self._merged([given, found])
 
     def _merged(self, parts: list[pa.Table], *, fresh: bool = False) -> pa.Table:
         """Merge partial results; *fresh* adds a column that tells the groups that are in the last part."""
@@ -112,6 +141,10 @@ class Groups(Engine):
             parts = [one.append_column(_FRESH, pa.array(np.full(one.num_rows, one is parts[-1]))) for one in parts]
             wanted, names = [*wanted, (_FRESH, "any")], [*names, _FRESH]
         return _aggregated(pa.concat_tables(parts), [WINDOW, *of.keys], wanted).rename_columns(names)
+
+
+def _after(groups: pa.Table, number: int) -> pa.Table:
+    return groups.filter(pa.array(np.asarray(groups.column(WINDOW)) > number))
 
 
 def first_windows(of: Aggregation, batch: pa.RecordBatch) -> Any:

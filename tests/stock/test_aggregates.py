@@ -20,7 +20,7 @@ from exop import EndOfStream, Punctuation
 from exop.engine import EngineState
 from exop.engine.aggregation import Aggregation
 from exop.engine.columns import schema_of
-from exop.errors import ExopError, SettingError
+from exop.errors import ExopError, QueryError, SettingError
 from exop.model.slets.slet import spec_of
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.plugin import PortType, SletSpec
@@ -313,6 +313,7 @@ def test_a_sum_beyond_64_bits_is_refused_and_leaves_the_state():
         assert instance.rows({"v": 1, "w": 1}) == ([{"a": 2, "b": (1 << 63) - 1}],)
 
 
+@pytest.mark.parametrize("form", ["items", "columns"])
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(
     rows=st.lists(
@@ -320,23 +321,27 @@ def test_a_sum_beyond_64_bits_is_refused_and_leaves_the_state():
     ),
     cut=st.integers(0, 12),
 )
-def test_a_sum_of_several_slides_beyond_64_bits_is_refused_when_it_arrives(rows: list[tuple[int, int]], cut: int):
+def test_a_sum_of_several_slides_beyond_64_bits_is_refused_when_it_arrives(
+    form: str, rows: list[tuple[int, int]], cut: int
+):
     """So that no punctuation, checkpoint or replacement fails later; the other rows are summed."""
     given: Any = {"columns": "time bigint, v bigint", "values": {"s": "sum(v)", "n": "count(*)"}, "time": "time"}
     given |= {"window": 4, "slide": 1}
     sums: dict[int, tuple[int, int]] = {}
     state = EngineState()
     for part in (rows[:cut], rows[cut:]):
-        with open_slet(Aggregate, form="items", **given, state=state) as instance:
+        with open_slet(Aggregate, form=form, **given, state=state) as instance:
             for time, value in part:
+                row: Any = {"time": time, "v": value}
+                row = row if form == "items" else pa.RecordBatch.from_pylist([row], schema_of(given["columns"]))
                 before = {end: sums.get(end, (0, 0)) for end in range(time + 1, time + 5)}
                 after = {end: (total + value, n + 1) for end, (total, n) in before.items()}
                 if all(-(1 << 63) <= one < 1 << 63 for one, _ in after.values()):
-                    instance.rows({"time": time, "v": value})
+                    instance.rows(row)
                     sums |= after
                 else:
-                    with pytest.raises(OverflowError, match="the sum of 'v' is beyond 64 bits"):
-                        instance.rows({"time": time, "v": value})
+                    with pytest.raises((OverflowError, QueryError), match="the sum of 'v' is beyond 64 bits"):
+                        instance.rows(row)
                 instance.flush()
             state = instance.state
     found = run("items", [EndOfStream()], state, **given)[0]
