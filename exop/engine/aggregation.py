@@ -75,6 +75,7 @@ class Aggregation:
         time: The column with the time of a row.
         window, slide: The length of a window, and the distance of two windows, in the unit of the time.
         offset: The end of a window, from 0 up to, and without, `slide`.
+        gap: Instead of these, the distance from which on two rows of a group are not in one window.
     """
 
     columns: pa.Schema
@@ -84,6 +85,7 @@ class Aggregation:
     window: float
     slide: float
     offset: float = 0
+    gap: float = 0
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], *, items: bool = False) -> Aggregation:
@@ -102,7 +104,8 @@ class Aggregation:
             _check(exact, "keys", f"{name!r} is a floating-point number, which is not exact; group by something else")
         values = {name: _call(name, text, columns, items) for name, text in settings["values"].items()}
         _check(bool(values), "values", 'there is none; write for example {"cars": "count(*)", "speed": "avg(spd)"}')
-        made = cls(columns, keys, values, time, *_lengths(settings, columns))
+        made = cls(columns, keys, values, time, *_lengths(settings, columns), _gap(settings, columns))
+        _check(items or not made.gap, "gap", "windows by inactivity need items (form='items' of stock:aggregate)")
         names = made.out.names
         twice = next((name for name in names if names.count(name) > 1), "")
         _check(not twice, "values", f"the output would have two columns {twice!r}; give the value another name")
@@ -119,12 +122,15 @@ class Aggregation:
     def state(self) -> pa.Schema:
         """The columns of the state: the window, the keys, and the accumulators."""
         keys = [self.columns.field(name).with_nullable(True) for name in self.keys]
-        return pa.schema([(WINDOW, pa.int64()), *keys, *((one.name, one.type) for one in self.accumulators)])
+        windows = [(WINDOW, pa.int64())]
+        if self.gap:
+            windows = [(name, self.columns.field(self.time).type) for name in ("first:", "last:")]
+        return pa.schema([*windows, *keys, *((one.name, one.type) for one in self.accumulators)])
 
     @cached_property
     def out(self) -> pa.Schema:
         """The columns of the output: the end of the window under the name of the time, the keys, and the values."""
-        times = [self.columns.field(self.time).with_nullable(True)] if self.window else []
+        times = [self.columns.field(self.time).with_nullable(True)] if self.timed else []
         keys = [self.columns.field(name).with_nullable(True) for name in self.keys]
         return pa.schema([*times, *keys, *((name, self._type(*one)) for name, one in self.values.items())])
 
@@ -132,6 +138,11 @@ class Aggregation:
     def exact(self) -> bool:
         """Whether the times are integers."""
         return bool(self.time) and pa.types.is_integer(self.columns.field(self.time).type)
+
+    @property
+    def timed(self) -> bool:
+        """Whether there are windows."""
+        return bool(self.window or self.gap)
 
     @property
     def windows(self) -> int:
@@ -149,7 +160,7 @@ class Aggregation:
     @cached_property
     def used(self) -> list[str]:
         """The columns that are needed: the time, the keys, and those of the values."""
-        named = [*([self.time] if self.window else []), *self.keys, *(one.column for one in self.accumulators)]
+        named = [*([self.time] if self.timed else []), *self.keys, *(one.column for one in self.accumulators)]
         return [name for name in dict.fromkeys(named) if name]
 
     @cached_property
@@ -158,10 +169,10 @@ class Aggregation:
         return self._limit(1 << 53)
 
     def _limit(self, most: int) -> float:
-        limit = most * self.slide
+        limit = most * (self.slide or 1)
         if self.exact:
             limit = min(limit, (1 << (self.columns.field(self.time).type.bit_width - 1)) - 1)
-        return limit - self.window - self.offset
+        return limit - self.window - self.offset - self.gap
 
     def check_times(self, batch: pa.RecordBatch, most: int = 1 << 53) -> None:
         """Raise `ValueError` if a row has no time, or one whose windows have no number.
@@ -179,7 +190,7 @@ class Aggregation:
         low, high = pc.min_max(times).as_py().values()
         limit = self._limit(most)
         if max(-low, high) > limit:
-            last = limit + self.window + self.offset
+            last = limit + self.window + self.offset + self.gap
             shown = f"{low if -low > high else high}, and the last window ends at {last} or before"
             raise ValueError(f"the column {self.time!r} has the time {shown}; is it of the right unit?")
 
@@ -202,7 +213,7 @@ class Aggregation:
         table = pa.table([one.cast(field.type) for one, field in zip(columns, self.out, strict=True)], schema=self.out)
         return table.combine_chunks().to_batches()  # type: ignore[no-any-return]
 
-    def write(self, groups: pa.Table, complete: int, late: int) -> bytes:
+    def write(self, groups: pa.Table, complete: float, late: int) -> bytes:
         """Return the state in the form that all engines read: an Arrow stream, whose metadata describe the groups.
 
         Args:
@@ -228,7 +239,7 @@ class Aggregation:
 
     def layout(self) -> dict[str, Any]:
         """Return what must agree with the state of another engine, as plain data."""
-        windows = "none"
+        windows = f"by gaps of {_exactly(self.gap)} of {self.time}" if self.gap else "none"
         if self.window:
             lengths = f"{_exactly(self.window)} every {_exactly(self.slide)}"
             offset = f" from {_exactly(self.offset)}" if self.offset else ""
@@ -251,7 +262,7 @@ class Aggregation:
         if kind == "moments":
             return pa.struct([("n", pa.int64()), ("mean", pa.float64()), ("squares", pa.float64())])
         if kind in ("first", "last"):
-            time = self.columns.field(self.time).type if self.window else pa.int64()
+            time = self.columns.field(self.time).type if self.timed else pa.int64()
             return pa.struct([("time", time), ("value", self.columns.field(column).type)])
         return pa.list_(self.columns.field(column).type) if kind == "distinct" else self._type(kind, column)
 
@@ -294,6 +305,20 @@ def _lengths(settings: Mapping[str, Any], columns: pa.Schema) -> tuple[float, fl
     _check(0 <= offset < slide, "offset", f"it is {offset:g}, and must be 0 or more, and less than {_exactly(slide)}")
     _check(floating or not offset % 1, "offset", f"{time!r} is {kind}: it must be a whole number")
     return (int(window), int(slide), int(offset)) if whole else (window, slide, offset)
+
+
+def _gap(settings: Mapping[str, Any], columns: pa.Schema) -> float:
+    """Check the windows by inactivity; return the distance that ends them, 0 if there are none."""
+    if not (gap := settings.get("gap", 0)):
+        return 0
+    _check(0 < gap < inf, "gap", f"it is {gap:g}, and must be 0 (no such windows) or more")
+    _check(not settings["window"], "gap", "there are windows of a length, too; give `window`, or `gap`")
+    _check(bool(settings["time"]), "time", "windows need the column with the time of a row")
+    kind = columns.field(settings["time"]).type
+    whole, floating = pa.types.is_integer(kind), pa.types.is_floating(kind)
+    _check(whole or floating, "time", f"{settings['time']!r} is {kind}, and must be a number")
+    _check(floating or not gap % 1, "gap", f"{settings['time']!r} is {kind}: it must be a whole number")
+    return int(gap) if whole else gap
 
 
 def _call(name: str, text: str, columns: pa.Schema, items: bool) -> tuple[str, str]:

@@ -42,6 +42,8 @@ class Aggregate(AggregateSlet, name="aggregate"):
         window: The length of a window in the unit of the time; 0: no windows.
         slide: The distance between two windows; by default the length of a window.
         offset: The end of a window, in the unit of the time; the ends of all others follow at distances of `slide`.
+        gap: Instead of `window`, windows by inactivity, for items: rows of a group belong together if their times are
+            nearer than this. The window ends at the last row plus the gap.
         form: Whether the rows are processed as `items` or as `columns`; by default as they arrive.
         max_wait: With columns, the maximum number of seconds for which rows in a queue wait for a larger batch.
         time_limit: The maximum number of seconds for one call of the engine; 0: no limit.
@@ -50,6 +52,7 @@ class Aggregate(AggregateSlet, name="aggregate"):
     """
 
     offset: float = 0.0
+    gap: float = 0.0
     form: Literal["", "items", "columns"] = ""
     late: OutputPort[Any] = field(default=None)  # type: ignore[arg-type]
 
@@ -113,8 +116,9 @@ class Aggregate(AggregateSlet, name="aggregate"):
         # Imported lazily: pyarrow is loaded with the first node that needs it.
         if getattr(self, "_by_items", False):
             from exop.stock.groups import RowGroups
+            from exop.stock.sessions import SessionGroups
 
-            return RowGroups(self._of, self.late.push)
+            return (SessionGroups if self._of.gap else RowGroups)(self._of, self.late.push)
         from exop.engine.groups import Groups
 
         return Groups(aggregation_of(vars(self)))

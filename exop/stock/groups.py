@@ -13,7 +13,7 @@ from ctypes import c_float
 from datetime import UTC, date, datetime
 from math import floor, nan, sqrt
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -77,6 +77,18 @@ _READ: Final[dict[str, Callable[[Any], Any]]] = {
     "distinct": dict.fromkeys,
     **{kind: lambda stored: tuple(stored.values()) for kind in ("moments", "first", "last")},
 }
+#: The text that finds the group of an item: in its pane, and in the window to which it is near.
+_PANE: Final = """first = {0}
+    if {1} and first <= engine.complete and engine.is_late(first, item):
+        return ()
+    if (groups := panes.get(first)) is None:
+        groups = panes[first] = {{}}
+    if (group := groups.get(key)) is None:
+        group = groups[key] = [*engine.empty]"""
+_SESSION: Final = """first, session = 0, engine.place(key, {0}, item)
+    if session is None:
+        return ()
+    group = session[2]"""
 _GLOBALS: Final[dict[str, Any]] = {
     "__builtins__": {one.__name__: one for one in (bool, bytes, dict, float, int, len, str, AttributeError, KeyError)},
     "UTC": UTC, "NAN": nan, "c_float": c_float, "date": date, "datetime": datetime, "floor": floor,
@@ -140,7 +152,9 @@ class RowGroups(Engine):
         self._panes: dict[int, Groups] = {}
         #: The groups of whole windows, from another engine.
         self._given: dict[int, Groups] = {}
-        self.complete, self._late, self.limit = FIRST, 0, _HIGH // aggregation.windows
+        self.complete: float = FIRST
+        self._late, self.limit = 0, _HIGH // aggregation.windows
+        self.empty = [0 if one.kind == "n" else None for one in aggregation.accumulators]
         self.add, self._merge, self._result = _generated(aggregation, self._panes, self)
 
     def compile(self, query: str) -> None:
@@ -152,7 +166,7 @@ class RowGroups(Engine):
 
     def is_late(self, first: int, row: Any) -> bool:
         """Count the windows of a row that are complete, from the *first* on; return whether all of them are."""
-        late = min(self.complete - first + 1, self._of.windows)
+        late = min(int(self.complete) - first + 1, self._of.windows)
         self._late += late
         if late == self._of.windows:
             self._leave(row)
@@ -170,8 +184,12 @@ class RowGroups(Engine):
             if not -_HIGH - 1 <= total + sum(group[place] or 0 for group in groups if group) <= _HIGH:
                 if not self._panes[first][key][0]:  # it is new
                     del self._panes[first][key]
-                raise OverflowError(f"the sum of {self._of.accumulators[place].column!r} is beyond 64 bits")
+                self.overflow(place)
         return total
+
+    def overflow(self, place: int) -> NoReturn:
+        """Refuse the sum of an accumulator."""
+        raise OverflowError(f"the sum of {self._of.accumulators[place].column!r} is beyond 64 bits")
 
     def advance(self, time: float) -> list[Any]:
         """Return the results of the windows that are complete, as one batch, and drop them."""
@@ -181,7 +199,7 @@ class RowGroups(Engine):
         found = [
             self._result(number, key, groups[key])
             for number, groups in self._windows(complete)
-            for key in _ordered(groups)
+            for key in ordered(groups)
         ]
         self.complete = complete
         for held, last in ((self._panes, complete - of.windows + 1), (self._given, complete)):
@@ -191,31 +209,38 @@ class RowGroups(Engine):
 
     def snapshot(self) -> bytes:
         """Return the groups in the form of all aggregates: those of each window."""
+        held = self._windows(LAST)
+        return self._write([((number,), key, group) for number, groups in held for key, group in groups.items()])
+
+    def restore(self, state: bytes, version: int) -> None:
+        """Continue with the groups of another aggregate."""
+        self._panes.clear()
+        self._given.clear()
+        held = self._panes if self._of.windows == 1 else self._given
+        for (number,), key, group in self._read(state):
+            held.setdefault(number, {})[key] = group
+        self.limit = -1 if self._of.largest(self._of.read(state)[0]) > self.limit else self.limit
+
+    def _write(self, held: list[tuple[tuple[Any, ...], Any, Group]]) -> bytes:
+        """Return the state of these windows, keys and groups."""
         of, single = self._of, len(self._of.keys) == 1
-        rows = [
-            (number, *((key,) if single else key), *group)
-            for number, groups in self._windows(LAST)
-            for key, group in groups.items()
-        ]
+        rows = [(*window, *((key,) if single else key), *group) for window, key, group in held]
         columns = [*zip(*rows, strict=True)] if rows else [()] * len(of.state)
-        for place, one in enumerate(of.accumulators, 1 + len(of.keys)):
+        for place, one in enumerate(of.accumulators, len(of.state) - len(of.accumulators)):
             columns[place] = _converted(columns[place], _STORED.get(one.kind))
         arrays = [pa.array(column, field.type) for column, field in zip(columns, of.state, strict=True)]
         return of.write(pa.Table.from_arrays(arrays, schema=of.state), self.complete, self._late)
 
-    def restore(self, state: bytes, version: int) -> None:
-        """Continue with the groups of another aggregate."""
-        table, self.complete, self._late = self._of.read(state)
-        keys, found = len(self._of.keys), dict[int, Groups]()
-        columns = [column.to_pylist() for column in table.columns]
-        for place, one in enumerate(self._of.accumulators, 1 + keys):
+    def _read(self, state: bytes) -> Iterator[tuple[tuple[Any, ...], Any, Group]]:
+        """Yield the windows, keys and groups of a state."""
+        of, (table, self.complete, self._late) = self._of, self._of.read(state)
+        columns, keys = [column.to_pylist() for column in table.columns], len(of.keys)
+        first = len(of.state) - len(of.accumulators)
+        for place, one in enumerate(of.accumulators, first):
             columns[place] = _converted(columns[place], _READ.get(one.kind))
-        for number, *rest in zip(*columns, strict=True):
-            found.setdefault(number, {})[rest[0] if keys == 1 else tuple(rest[:keys])] = rest[keys:]
-        self._panes.clear()
-        self._given.clear()
-        (self._panes if self._of.windows == 1 else self._given).update(found)
-        self.limit = -1 if self._of.largest(table) > _HIGH // self._of.windows else _HIGH // self._of.windows
+        for row in zip(*columns, strict=True):
+            key = row[first - 1] if keys == 1 else row[first - keys : first]
+            yield row[: first - keys], key, [*row[first:]]
 
     def interrupt(self) -> None:
         """A call takes microseconds, and cannot be interrupted."""
@@ -236,7 +261,7 @@ class RowGroups(Engine):
             return
         numbers = {number for number in self._given if number <= most}
         for first in firsts:
-            numbers.update(range(max(first, self.complete + 1), min(first + count - 1, most) + 1))
+            numbers.update(range(max(first, int(self.complete) + 1), min(first + count - 1, most) + 1))
         for number in sorted(numbers):
             found = {key: [*group] for key, group in self._given.get(number, {}).items()}
             for first in firsts[bisect_left(firsts, number - count + 1) : bisect_right(firsts, number)]:
@@ -252,7 +277,7 @@ def _converted(column: Any, call: Callable[[Any], Any] | None) -> Any:
     return column if call is None else [one if one is None else call(one) for one in column]
 
 
-def _ordered(groups: Groups) -> list[Any]:
+def ordered(groups: Groups) -> list[Any]:
     """Return the keys in their order, with missing ones at the end."""
     try:
         return sorted(groups)
@@ -282,17 +307,13 @@ def add(item):
         fit = False
     if not fit:
         {listed or "_"} = fitted(item)
-    first = {_first(of, names)}
-    {"if first <= engine.complete and engine.is_late(first, item): return ()" if of.window else ""}
     key = {keys.removesuffix(", ") if single else f"({keys})"}
-    if (groups := panes.get(first)) is None:
-        groups = panes[first] = {{}}
-    if (group := groups.get(key)) is None:
-        group = groups[key] = [*empty]
+    {_SESSION.format(names[of.time]) if of.gap else _PANE.format(_first(of, names), bool(of.window))}
     {sums}
     group[0] += 1
     {updates}
-    return {"()" if of.window else "([result(0, key, group)],)"}
+    {f"engine.keep(key, session, {names[of.time]})" if of.gap else ""}
+    return {"()" if of.timed else "([result(0, key, group)],)"}
 
 def merge(group, other):
     {_merging(of)}
@@ -302,7 +323,6 @@ def result(number, key, group):
 """
     made: dict[str, Any] = _GLOBALS | {"engine": engine, "panes": panes}
     made |= {"moments": _moments, "deviation": _deviation, "percentile": _percentile}
-    made |= {"empty": [0 if one.kind == "n" else None for one in of.accumulators]}
     made |= {"fields": attrgetter(*of.used) if of.used else as_row}
     exec(compile(parsed(source), "<aggregate>", "exec"), made)
     made["fitted"] = _Fitted(of, made["fits"])
@@ -323,7 +343,7 @@ def _tests(of: Aggregation, names: dict[str, str]) -> str:
     for column, name in names.items():
         test = _TESTS.get(of.columns.field(column).type, "False").format(name)
         limits = f"{name} is not None and {-of.limit!r} <= {name} <= {of.limit!r} and {test}"
-        tests.append(limits if of.window and column == of.time else f"({name} is None or {test})")
+        tests.append(limits if of.timed and column == of.time else f"({name} is None or {test})")
     return " and ".join(tests) or "True"
 
 
@@ -346,7 +366,7 @@ def _updates(of: Aggregation, names: dict[str, str]) -> tuple[str, str]:
         else:
             if narrow and not updates.get(value):
                 updates[value] = [f"{value} = c_float({value}).value"]
-            single = _SINGLE.get(one.kind, "{0}").format(value, names.get(of.time, "0") if of.window else "0")
+            single = _SINGLE.get(one.kind, "{0}").format(value, names[of.time] if of.timed else "0")
             further = _IN_PLACE.get(one.kind, f"{{0}} = {_added(one, 'held', single)}").format(held, value)
             lines = [f"if (held := {held}) is None: {held} = {single}", f"else: {further}"]
             updates.setdefault(value, []).extend(lines)
@@ -371,8 +391,9 @@ def _added(one: Accumulator, held: str, value: str) -> str:
 def _items(of: Aggregation) -> str:
     """The text of the items of the dictionary that is a result."""
     end = f"number * {of.slide!r} + {of.offset!r}" if of.offset else f"number * {of.slide!r}"
+    end = "number" if of.gap else end
     places = {one.name: f"group[{place}]" for place, one in enumerate(of.accumulators)}
-    items = [f"{of.time!r}: {end}"] if of.window else []
+    items = [f"{of.time!r}: {end}"] if of.timed else []
     items += [f"{one!r}: key{f'[{place}]' * (len(of.keys) > 1)}" for place, one in enumerate(of.keys)]
     for name, (function, column) in of.values.items():
         number, (call, _, percent) = places.get(f"n:{column}", ""), function.partition(" ")
@@ -408,6 +429,6 @@ class _Fitted:
         if all(name in row for name in names) and self._fits(*(values := [row[name] for name in names])):
             return values
         batch = to_columns([row], self._columns)
-        if self._of.window:
+        if self._of.timed:
             self._of.check_times(batch)
         return [column[0].as_py() for column in batch.columns]
