@@ -1,4 +1,4 @@
-"""What does the base library cost: expressions, beside the same slet by hand and the same calls of Arrow?"""
+"""What does the base library cost: expressions and operators, beside the same work by hand and by Arrow?"""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from exop import Application, EndOfStream, Memento, OutputPort, Platform, Punctu
 from exop.expressions import Names, read
 from exop.plugin import PortType
 from exop.stock.aggregates import Aggregate
+from exop.stock.rows import Counted, Filter, Map, Number, Split
+from exop.testing import CollectingOutput
 
 BY_HAND: Final = "the same slet by hand"
 CALLS: Final = "the same calls"
@@ -67,8 +69,88 @@ CASES: Final[dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any], Ca
 }
 
 
+class Ignored(CollectingOutput):
+    """An output port that nobody reads."""
+
+    def push(self, item: Any) -> None:
+        """Drop it."""
+
+
+class ByHand:
+    """The operators, as one would write them for one stream."""
+
+    number = 0
+
+    def __init__(self, out: OutputPort[Any]) -> None:
+        self._push = out.push
+
+    def filter(self, item: Any) -> Any:
+        """Do the work of `stock:filter`."""
+        return item if item["speed"] > 60 else None
+
+    def map(self, item: Any) -> Any:
+        """Do the work of `stock:map`."""
+        return {"kmh": item["speed"] * 3.6, "lane": item["lane"] + 1, "driver": item["driver"].lower()}
+
+    def split(self, item: Any) -> None:
+        """Do the work of `stock:split`."""
+        rest = True
+        if item["speed"] > 60:
+            self._push(item)
+            rest = False
+        if item["lane"] < 1:
+            self._push(item)
+            rest = False
+        if rest:
+            self._push(item)
+
+    def add_number(self, item: Any) -> Any:
+        """Do the work of `stock:number`."""
+        number = self.number
+        self.number = number + 1
+        return {**item, "into": number}
+
+
+WHERE: Final = "item.speed > 60"
+FIELDS: Final = {"kmh": "item.speed * 3.6", "lane": "item.lane + 1", "driver": "lower(item.driver)"}
+
+
+def operators(rounds: int) -> Iterator[Result]:
+    """Measure the operators, for rows, and for record batches."""
+    row = vars(Report(70.0, 2))
+    split: Any = Split[Any](conditions={"fast": WHERE, "left": "item.lane < 1"}, rest=Ignored())
+    split.outputs = dict.fromkeys(("fast", "left", "rest"), split.rest)
+    filtering, mapping, number = Filter[Any](where=WHERE), Map(fields=FIELDS), Number(into="into", counted=Counted())
+    by_hand = ByHand(split.rest)
+    with split, number:
+        for name, candidate, floor in (
+            ("filter", filtering.keep_item, by_hand.filter),
+            ("map", mapping.compute_item, by_hand.map),
+            ("split", split.split_item, by_hand.split),
+            ("number", number.item, by_hand.add_number),
+        ):
+            pair = {"floor": pushed(floor, row), "candidate": pushed(candidate, row)}
+            yield compare(f"library/{name}/items", "ns", **pair, against=BY_HAND, rounds=rounds)
+    for rows in (65_536, 1_000):
+        batch, _ = columns_of(rows)
+        for name, candidate, floor in (
+            ("filter", filtering.keep_batch, lambda batch: batch.filter(pc.greater(batch.column("speed"), 60.0))),
+            ("map", mapping.compute_batch, mapped_by_hand),
+        ):
+            pair = {"floor": called(floor, batch), "candidate": called(candidate, batch)}
+            yield compare(f"library/{name}/columns{rows}", "us", **pair, against=CALLS, rounds=rounds)
+
+
+def mapped_by_hand(batch: Any) -> Any:
+    """Do the work of `stock:map`, by Arrow."""
+    kmh = pc.multiply_checked(batch.column("speed"), 3.6)
+    columns = [kmh, pc.add_checked(batch.column("lane"), 1), pc.utf8_lower(batch.column("driver"))]
+    return pa.RecordBatch.from_arrays(columns, ["kmh", "lane", "driver"])
+
+
 def measure(*, rounds: Annotated[int, "how many pairs of runs"] = 15) -> Iterator[Result]:
-    """Measure expressions: for items, and for record batches of 65 536 and of 1 000 rows."""
+    """Measure expressions and operators: for items, and for record batches of 65 536 and of 1 000 rows."""
+    yield from operators(rounds)
     report = Report(70.0, 2)
     for name, (text, of_object, of_row, of_columns) in CASES.items():
         for form, known, item, by_hand in (

@@ -43,6 +43,7 @@ CONFINED = {
         "model/meshes/partitions.py",
         "model/expressions/columns.py",
         "model/expressions/kernels.py",
+        "stock/rows.py",
         "stock/sinks.py",
         "stock/groups.py",
         "engine/aggregation.py",

@@ -24,7 +24,7 @@ from exop.model.reached import reached
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.supervision import failure_policy as failure
-from exop.stock.slets import Split
+from exop.stock.rows import Split
 from exop.wiring.changes import change as changing
 from exop.wiring.changes import successors
 from tests.change.tools import Books

@@ -68,6 +68,7 @@ PROOFS = {
     "state in the memento": [KILLS],
     "with effects outside": [GOING_ON + "test_effects_are_done_again"],
     "`stock:pass_on`": [STOCK_KILLS],
+    "`stock:number`": ["stock/test_rows.py::test_numbers_and_samples_go_on_after_a_replacement_while_rows_flow"],
     "`stock:join`": [STOCK_KILLS, "stock/test_join.py::test_any_streams"],
     "`stock:watermark`": ["bench/test_event_time.py::test_windows_and_late_items_are_those_of_the_sorted_whole"],
     "iterates an input port": [KILLS, GOING_ON + "test_what_a_pulling_slet_has_taken_is_kept"],

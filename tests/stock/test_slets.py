@@ -11,15 +11,13 @@ import pytest
 from exop import Application, EndOfStream, Platform
 from exop.errors import SettingError
 from exop.hooks import Plugins
-from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import spec_of
 from exop.stock import register_channels, register_slets
 from exop.stock.sinks import Written
-from exop.stock.slets import STOCK, Split, WriteLines, count_up, pass_on, read_lines, show
-from exop.testing import check_source, collected, feed
-from exop.testing import open as open_slet
+from exop.stock.slets import STOCK, WriteLines, count_up, pass_on, read_lines, show
+from exop.testing import check_source, feed
 from tests.change.tools import Tap
-from tests.rig import PATIENCE, collector, eventually
+from tests.rig import PATIENCE, eventually
 
 
 def test_counting():
@@ -162,59 +160,3 @@ def test_an_empty_stream_leaves_an_empty_file(tmp_path):
     app.add("write", WriteLines, item=lines, path=tmp_path / "out.txt")
     app.run()
     assert (tmp_path / "out.txt").read_text() == ""
-
-
-def timed(*times):
-    """Items of these times."""
-    return [{"t": time} for time in times]
-
-
-def test_a_split():
-    """An item leaves by each port whose condition holds, and by `rest` if none does."""
-    conditions = {"big": "item.t > 5", "even": "item.t % 2 == 0"}
-    with open_slet(Split, conditions=conditions) as split:
-        for item in timed(1, 2, 7, 8):
-            split.item(item)
-        assert [collected(split.outputs[port]) for port in ("big", "even", "rest")] == [
-            timed(7, 8),
-            timed(2, 8),
-            timed(1),
-        ]
-        with pytest.raises(ValueError, match=r"big = 'item.t > 5' cannot be tested: TypeError"):
-            split.item({"t": "late"})
-    with pytest.raises(SettingError, match="'rest' is the port of the items for which no condition holds"):
-        spec_of(Split).asked("split", {"conditions": {"rest": "item > 1"}})
-
-
-def test_a_port_of_a_split_may_be_called_out():
-    """It is an output like the others, though slets that return their results have one of this name."""
-    big, small, app = list[int](), list[int](), Application("splitting")
-    app.add("split", Split, item=app.add("numbers", "stock:count_up", to=5), conditions={"out": "item > 2"})
-    app.add("sink", collector(big), item=app.output("split"))
-    app.add("rest", collector(small), item=app.output("split", "rest"))
-    report = app.run()
-    assert (big, small) == ([3, 4], [0, 1, 2])
-    assert report["nodes"]["split"]["metrics"]["items"] == {"item": 5, "rest": 3, "out": 2}
-
-
-def test_a_split_gets_another_port_while_the_stream_runs():
-    """Nothing is lost, doubled or reordered when a port comes, is read, is no longer read, and goes."""
-    tap, seen, even = Tap(), list[int](), list[int]()
-    app = Application("splitting")
-    app.add("split", Split, item=app.add("source", tap.source()), conditions={})
-    app.add("sink", collector(seen), item=app.output("split", "rest"))
-    with Platform() as platform:
-        platform.apply(app.build())
-        tap.let(10)
-        eventually(lambda: len(seen) == 10)
-        mesh = platform.mesh("splitting").configure("split", conditions={"even": "item % 2 == 0"})
-        platform.apply(mesh.add(Node("evens", spec_of(collector(even)), {}, {"item": "split.even"})))
-        tap.let(10)
-        eventually(lambda: len(seen) + len(even) == 20)
-        platform.apply(platform.mesh("splitting").remove("evens").configure("split", conditions={}))
-        assert set(platform.mesh("splitting").channels) == {"source", "split.rest"}
-        tap.let(5)
-        tap.shut()
-        assert platform.wait("splitting", PATIENCE)
-    assert seen == [*range(1, 11), *range(11, 20, 2), *range(21, 26)]
-    assert even == list(range(12, 21, 2))

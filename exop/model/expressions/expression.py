@@ -73,6 +73,12 @@ class Expression:
             self._fail(f"columns have no {self.subject}: name the fields that are meant")
         return column_function(folded(self.root, settings), self.fields, self._fail)
 
+    def filter_function(self, settings: Mapping[str, Any] = NO_SETTINGS) -> Callable[[Any], Any]:
+        """Return the function that returns an item for which the condition holds, and `None` for all others."""
+        root = folded(self.root, settings)
+        item, nothing = tree.Subject(0, TYPES["any"], False, self.subject), tree.Literal(0, TYPES["none"], True, None)
+        return compiled(tree.Choice(0, TYPES["any"], True, ((root, item),), nothing))
+
     def _fail(self, problem: str, about: str = "") -> NoReturn:
         at = max(0, self.text.find(about))
         raise ExpressionError(place=self.place, expression=self.text, position=at, problem=problem)
@@ -100,6 +106,23 @@ def read_condition(text: str, names: Names) -> Expression:
     reader = Reader(text, names)
     root = reader.condition()
     return Expression(reader.text, reader.subject, *_needed(root), names.place, root)
+
+
+def row_function(
+    expressions: Mapping[str, Expression], settings: Mapping[str, Any] = NO_SETTINGS
+) -> Callable[[Any], dict[str, Any]]:
+    """Return the function of an item that computes several expressions, as a dictionary by their names.
+
+    It is faster than the function of each of them. If one fails, its name is noted at the error.
+
+    >>> from exop.expressions import Names, read, row_function
+    >>> from exop.plugin import PortType
+    >>> names = Names("row", {"item": PortType()})
+    >>> row_function({"x": read("item.x + 1", names), "big": read("item.x > 9", names)})({"x": 3})
+    {'x': 4, 'big': False}
+    """
+    columns = tuple((name, folded(one.root, settings)) for name, one in expressions.items())
+    return compiled(tree.Row(0, TYPES["any"], False, columns))
 
 
 def _needed(root: Tree) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from exop.model.expressions import tree, values
 from exop.model.expressions.kinds import TYPES, kind_of_value
 from exop.model.expressions.tree import Tree
 from exop.model.types.description import ANY
+from exop.safe_repr import add_note
 
 Evaluate: TypeAlias = Callable[[Any], Any]
 _Call: TypeAlias = Callable[[Any, Any], Any]
@@ -36,6 +37,8 @@ def interpreted(part: Tree) -> Evaluate:
         case tree.Choice(cases=cases, otherwise=otherwise):
             tests = [(_applied(values.truth, (test,)), _shared(part, value)) for test, value in cases]
             return _chosen(tests, _shared(part, otherwise))
+        case tree.Row(columns=columns):
+            return _row({name: interpreted(one) for name, one in columns})
         case tree.Call(function=function, arguments=arguments) if function.lazy:
             each = [_shared(part, one) for one in arguments]
             return lambda item: next((found for one in each if (found := one(item)) is not None), None)
@@ -97,6 +100,20 @@ def _decided(stop: bool, tests: list[Evaluate]) -> Evaluate:
         return found
 
     return decide
+
+
+def _row(columns: Mapping[str, Evaluate]) -> Evaluate:
+    def compute(item: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in columns.items():
+            try:
+                found[name] = value(item)
+            except Exception as error:
+                add_note(error, f"in the expression of {name!r}")
+                raise
+        return found
+
+    return compute
 
 
 def _chosen(cases: list[tuple[Evaluate, Evaluate]], otherwise: Evaluate) -> Evaluate:

@@ -122,6 +122,13 @@ class Choice(Tree):
 
 
 @dataclass(frozen=True, eq=False)
+class Row(Tree):
+    """The values of several expressions, as a dictionary by their names."""
+
+    columns: tuple[tuple[str, Tree], ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Call(Tree):
     """A call of a function."""
 

@@ -20,7 +20,7 @@ from exop.expressions import Function, Names, read
 from exop.model.expressions.functions import FUNCTIONS
 from exop.plugin import Plugins, PortType
 from exop.runtime.catalog import known_slets
-from exop.stock.slets import Split
+from exop.stock.rows import Split
 from exop.testing import collected
 from exop.testing import open as open_slet
 

@@ -22,7 +22,8 @@ from exop.model.slets.described import describe
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.slet import spec_of
 from exop.runtime.channels import BUILT_IN
-from exop.stock.slets import Split, count_up
+from exop.stock.rows import Split
+from exop.stock.slets import count_up
 from exop.wiring.changes.plan import make_plan
 from tests.model.sample_meshes import SLETS, line, meshes, node
 
