@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count, islice
 from math import inf
 from statistics import median
 from typing import Annotated, Any, Final
@@ -18,8 +20,10 @@ from exop import Application, EndOfStream, Memento, OutputPort, Platform, Punctu
 from exop.expressions import Names, read
 from exop.plugin import PortType
 from exop.stock.aggregates import Aggregate
+from exop.stock.order import BSort, Dedupe
 from exop.stock.rows import Counted, Filter, Map, Number, Split
 from exop.testing import CollectingOutput
+from exop.testing import open as open_slet
 
 BY_HAND: Final = "the same slet by hand"
 CALLS: Final = "the same calls"
@@ -76,7 +80,7 @@ class Ignored(CollectingOutput):
         """Drop it."""
 
 
-class ByHand:
+class RowsByHand:
     """The operators, as one would write them for one stream."""
 
     number = 0
@@ -121,7 +125,7 @@ def operators(rounds: int) -> Iterator[Result]:
     split: Any = Split[Any](conditions={"fast": WHERE, "left": "item.lane < 1"}, rest=Ignored())
     split.outputs = dict.fromkeys(("fast", "left", "rest"), split.rest)
     filtering, mapping, number = Filter[Any](where=WHERE), Map(fields=FIELDS), Number(into="into", counted=Counted())
-    by_hand = ByHand(split.rest)
+    by_hand = RowsByHand(split.rest)
     with split, number:
         for name, candidate, floor in (
             ("filter", filtering.keep_item, by_hand.filter),
@@ -131,6 +135,7 @@ def operators(rounds: int) -> Iterator[Result]:
         ):
             pair = {"floor": pushed(floor, row), "candidate": pushed(candidate, row)}
             yield compare(f"library/{name}/items", "ns", **pair, against=BY_HAND, rounds=rounds)
+    yield from stateful(rounds)
     for rows in (65_536, 1_000):
         batch, _ = columns_of(rows)
         for name, candidate, floor in (
@@ -139,6 +144,64 @@ def operators(rounds: int) -> Iterator[Result]:
         ):
             pair = {"floor": called(floor, batch), "candidate": called(candidate, batch)}
             yield compare(f"library/{name}/columns{rows}", "us", **pair, against=CALLS, rounds=rounds)
+
+
+class Sorter:
+    """Sorts with a buffer of two items, by hand."""
+
+    def __init__(self) -> None:
+        self._held: dict[Any, list[Any]] = {}
+        self._left: dict[Any, Any] = {}
+        self._number = 0
+
+    def item(self, item: Any) -> list[Any]:
+        """Do the work of `stock:bsort`."""
+        time, key = item["time"], item["group"]
+        if time < self._left.get(key, -1):
+            return []
+        held = self._held.setdefault(key, [])
+        insort(held, (time, self._number, item))
+        self._number += 1
+        if len(held) <= 2:
+            return []
+        self._left[key], _, found = held.pop(0)
+        return [found]
+
+
+class Once:
+    """Drops repetitions, by hand."""
+
+    def __init__(self) -> None:
+        self._times: dict[Any, Any] = {}
+
+    def item(self, item: Any) -> Any:
+        """Do the work of `stock:dedupe`."""
+        time, key = item["time"], item["group"]
+        if (first := self._times.get(key)) is not None and time < first + 5:
+            return None
+        self._times[key] = time
+        return item
+
+
+def stateful(rounds: int) -> Iterator[Result]:
+    """Measure operators with state, on a stream of rows that is nearly in order."""
+
+    def through(process: Callable[[Any], Any]) -> Side:
+        rows = ({"time": number // 3 + number % 3, "group": number % 5} for number in count())
+
+        def block(number: int) -> None:
+            for row in islice(rows, number):
+                process(row)
+
+        return timed(block, unit="ns")
+
+    with (
+        open_slet(BSort, on="time", slack=2, by="group") as bsort,
+        open_slet(Dedupe, by="group", time="time", within=5) as dedupe,
+    ):
+        for name, candidate, floor in (("bsort", bsort.item, Sorter().item), ("dedupe", dedupe.item, Once().item)):
+            pair = {"floor": through(floor), "candidate": through(candidate)}
+            yield compare(f"library/{name}/items", "ns", **pair, against=BY_HAND, rounds=rounds)
 
 
 def mapped_by_hand(batch: Any) -> Any:

@@ -95,7 +95,7 @@ class Map(Slet, name="map"):
         spec = _in_form(spec_of(cls), settings["form"], taken, found.values(), "compute")
         if spec.inputs[0].type.form == "columns":
             return spec.with_outputs({OUT: replace(spec.inputs[0].type, schema=_schema(taken, found, keep=keep))})
-        return spec.with_outputs({OUT: _row_type(taken if keep else None, {n: one.type for n, one in found.items()})})
+        return spec.with_outputs({OUT: row_type(taken if keep else None, {n: one.type for n, one in found.items()})})
 
     def __post_init__(self) -> None:
         from exop.expressions import row_function  # imported lazily: few applications need expressions
@@ -238,7 +238,7 @@ class Number(Slet, name="number"):
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """Return a specification whose output has the fields of the input and the number."""
         return spec_of(cls).with_outputs(
-            {OUT: _row_type(inputs.get("item", PortType()), {settings["into"]: PortType(int).items})}
+            {OUT: row_type(inputs.get("item", PortType()), {settings["into"]: PortType(int).items})}
         )
 
     def __enter__(self) -> Self:
@@ -336,7 +336,7 @@ def _in_form(spec: SletSpec, form: Form, taken: PortType, expressions: Iterable[
             one.column_function()  # refuses one that has none
         carried = PortType(batch_type(), "columns", taken.schema if taken.form == "columns" else None)
     elif taken.form == "columns":
-        carried = _row_type(taken, {})
+        carried = row_type(taken, {})
 
     def port(one: PortSpec) -> PortSpec:
         if carried is None or (one.direction == "in" and not columns):
@@ -382,7 +382,7 @@ def _row_reader() -> Callable[[Any], dict[str, Any]]:
     return read
 
 
-def _row_type(taken: PortType | None, fields: Mapping[str, Type]) -> PortType:
+def row_type(taken: PortType | None, fields: Mapping[str, Type]) -> PortType:
     """Return the type of dictionaries with the fields of these items, if they are known, and with these fields."""
     known: dict[str, Any] = {}
     if taken is not None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from exop.model.slets.slet import slet
 from exop.stock.aggregates import Aggregate
 from exop.stock.event_time import Join, Watermark
+from exop.stock.order import BSort, Dedupe, Delay, Ordered
 from exop.stock.rows import Filter, Map, Number, Sample, Split
 from exop.stock.sinks import WriteLines, WriteParquet, WriteSqlite
 from exop.stock.sources import count_up, read_csv, read_lines, read_log, read_parquet
@@ -28,4 +29,5 @@ def show(item: Any) -> None:
 
 _SOURCES = (count_up, read_lines, read_csv, read_log, read_parquet)
 _ROWS = (pass_on, show, Filter, Map, Split, Number, Sample)
-STOCK = (*_SOURCES, *_ROWS, Join, Watermark, Aggregate, WriteLines, WriteSqlite, WriteParquet)
+_ORDER = (BSort, Ordered, Dedupe, Delay)
+STOCK = (*_SOURCES, *_ROWS, *_ORDER, Join, Watermark, Aggregate, WriteLines, WriteSqlite, WriteParquet)

@@ -69,6 +69,14 @@ PROOFS = {
     "with effects outside": [GOING_ON + "test_effects_are_done_again"],
     "`stock:pass_on`": [STOCK_KILLS],
     "`stock:number`": ["stock/test_rows.py::test_numbers_and_samples_go_on_after_a_replacement_while_rows_flow"],
+    "`stock:bsort`": [
+        "stock/test_order.py::test_behind_a_watermark_a_bsort_with_enough_slack_sorts_the_whole_stream",
+        "stock/test_order.py::test_a_delayed_item_leaves_at_the_first_punctuation_after_its_time_and_the_delay",
+    ],
+    "`stock:ordered`": [
+        "stock/test_order.py::test_the_first_item_of_a_key_passes_and_its_repetitions_do_not",
+        "stock/test_order.py::test_another_instance_goes_on_while_rows_flow",
+    ],
     "`stock:join`": [STOCK_KILLS, "stock/test_join.py::test_any_streams"],
     "`stock:watermark`": ["bench/test_event_time.py::test_windows_and_late_items_are_those_of_the_sorted_whole"],
     "iterates an input port": [KILLS, GOING_ON + "test_what_a_pulling_slet_has_taken_is_kept"],
