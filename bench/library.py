@@ -147,17 +147,22 @@ def operators(rounds: int) -> Iterator[Result]:
 
 
 class Sorter:
-    """Sorts with a buffer of two items, by hand."""
+    """Sorts with a buffer of two items, by hand, with the same ports."""
 
-    def __init__(self) -> None:
+    def __init__(self, late: OutputPort[Any]) -> None:
+        self._late = late
         self._held: dict[Any, list[Any]] = {}
-        self._left: dict[Any, Any] = {}
+        self._left: dict[Any, float] = {}
+        self._complete = -1.0
         self._number = 0
 
     def item(self, item: Any) -> list[Any]:
         """Do the work of `stock:bsort`."""
+        if isinstance(item, (Punctuation, EndOfStream)):
+            return self._all(item)
         time, key = item["time"], item["group"]
-        if time < self._left.get(key, -1):
+        if time <= self._complete or time < self._left.get(key, -1):
+            self._late.push(item)
             return []
         held = self._held.setdefault(key, [])
         insort(held, (time, self._number, item))
@@ -167,16 +172,30 @@ class Sorter:
         self._left[key], _, found = held.pop(0)
         return [found]
 
+    def _all(self, mark: Punctuation | EndOfStream) -> list[Any]:
+        self._complete = mark.time if isinstance(mark, Punctuation) else self._complete
+        held, self._held = self._held, {}
+        return [*(one[2] for one in sorted(one for each in held.values() for one in each)), mark]
+
 
 class Once:
-    """Drops repetitions, by hand."""
+    """Drops repetitions, by hand, with the same ports."""
 
-    def __init__(self) -> None:
-        self._times: dict[Any, Any] = {}
+    def __init__(self, late: OutputPort[Any]) -> None:
+        self._late = late
+        self._times: dict[Any, float] = {}
+        self._complete = -1.0
 
     def item(self, item: Any) -> Any:
         """Do the work of `stock:dedupe`."""
+        if isinstance(item, Punctuation):
+            self._complete = item.time
+            self._times = {key: first for key, first in self._times.items() if item.time < first + 5}
+            return item
         time, key = item["time"], item["group"]
+        if time <= self._complete:
+            self._late.push(item)
+            return None
         if (first := self._times.get(key)) is not None and time < first + 5:
             return None
         self._times[key] = time
@@ -199,7 +218,10 @@ def stateful(rounds: int) -> Iterator[Result]:
         open_slet(BSort, on="time", slack=2, by="group") as bsort,
         open_slet(Dedupe, by="group", time="time", within=5) as dedupe,
     ):
-        for name, candidate, floor in (("bsort", bsort.item, Sorter().item), ("dedupe", dedupe.item, Once().item)):
+        for name, candidate, floor in (
+            ("bsort", bsort.item, Sorter(Ignored()).item),
+            ("dedupe", dedupe.item, Once(Ignored()).item),
+        ):
             pair = {"floor": through(floor), "candidate": through(candidate)}
             yield compare(f"library/{name}/items", "ns", **pair, against=BY_HAND, rounds=rounds)
 

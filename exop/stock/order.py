@@ -82,20 +82,20 @@ class BSort(Slet, Generic[T], name="bsort"):
         if isinstance(item, (Punctuation, EndOfStream)):
             return self._complete(item)
         value, key, state = self._value(item), self._key(item), self.unsorted
-        if value <= state.complete or value < state.left.get(key, -math.inf):
+        last = state.left.get(key)
+        if value <= state.complete or (last is not None and value < last):
             self.late.push(item)
             return ()
-        waiting = state.groups.setdefault(key, [])
+        if (waiting := state.groups.get(key)) is None:
+            waiting = state.groups[key] = []
         insort(waiting, (value, state.number, item))
         state.number += 1
-        if (count := len(waiting) - self.slack) <= 0:
-            state.held += 1
-            return ()
-        leaving = waiting[:count]
-        del waiting[:count]
-        state.held -= count - 1
-        state.left[key] = leaving[-1][0]
-        return [one for _, _, one in leaving]
+        left = []
+        while len(waiting) > self.slack:  # more than one leaves if the slack was reduced
+            state.left[key], _, one = waiting.pop(0)
+            left.append(one)
+        state.held += 1 - len(left)
+        return left
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return the number of items that are held back."""

@@ -17,6 +17,8 @@ from exop.safe_repr import safe_repr
 
 #: The maximum number of keys of which the owner is remembered, for each channel.
 REMEMBERED: Final = 65_536
+#: The integers between are finite as floats, too.
+_WHOLE: Final = 2**1023
 #: Takes an item that cannot be assigned to a partition.
 Refuse: TypeAlias = Callable[[Method, Any, BaseException], None]
 #: The source of the function that pushes one item.
@@ -74,8 +76,11 @@ def time_reader(field: str) -> Callable[[Any], float]:
     """Return a function that reads the time of an item, a finite number."""
     read = key_reader(field)
 
-    def moment(item: Any) -> float:
-        time = read(item)
+    def moment(item: Any) -> Any:
+        time = item.get(field) if type(item) is dict else read(item)
+        if time - time == 0 if type(time) is float else type(time) is int and -_WHOLE < time < _WHOLE:
+            return time  # the usual case; inf - inf is NaN
+        time = read(item)  # it fails if the field is missing
         try:
             if math.isfinite(time):
                 return time if isinstance(time, (int, float)) else float(time)
@@ -92,8 +97,10 @@ def _reader(name: str) -> Callable[[Any], Any]:
 
     def read(item: Any) -> Any:
         nonlocal last
-        kind, get = last
         try:
+            if type(item) is dict:
+                return item[name]
+            kind, get = last
             if type(item) is not kind:
                 get = _getter(type(item), name)
                 last = type(item), get
