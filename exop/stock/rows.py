@@ -101,7 +101,7 @@ class Map(Slet, name="map"):
         from exop.expressions import row_function  # imported lazily: few applications need expressions
 
         self._found = _expressions(self.fields, PortType())
-        compute, fields = row_function(self._found), _row_reader()
+        compute, fields = row_function(self._found), row_reader()
         self.compute_item: Callable[[Any], dict[str, Any]] = compute
         if self.keep:
             self.compute_item = lambda item: fields(item) | compute(item)
@@ -242,7 +242,7 @@ class Number(Slet, name="number"):
         )
 
     def __enter__(self) -> Self:
-        self._fields = _row_reader()
+        self._fields = row_reader()
         return self
 
     @input_port
@@ -363,7 +363,7 @@ def _schema(taken: PortType, expressions: Mapping[str, Expression], *, keep: boo
     return pa.schema([*(old | {name: pa.field(name, kind) for name, kind in types.items()}).values()])
 
 
-def _row_reader() -> Callable[[Any], dict[str, Any]]:
+def row_reader() -> Callable[[Any], dict[str, Any]]:
     """Return a function that reads the fields of an item, as a new dictionary."""
     last: tuple[type, list[str]] = dict, []  # most streams have items of one class
 

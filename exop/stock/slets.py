@@ -11,6 +11,7 @@ from exop.stock.order import BSort, Dedupe, Delay, Ordered
 from exop.stock.rows import Filter, Map, Number, Sample, Split
 from exop.stock.sinks import WriteLines, WriteParquet, WriteSqlite
 from exop.stock.sources import count_up, read_csv, read_lines, read_log, read_parquet
+from exop.stock.text import Tokenize
 
 T = TypeVar("T")
 
@@ -28,6 +29,6 @@ def show(item: Any) -> None:
 
 
 _SOURCES = (count_up, read_lines, read_csv, read_log, read_parquet)
-_ROWS = (pass_on, show, Filter, Map, Split, Number, Sample)
+_ROWS = (pass_on, show, Filter, Map, Split, Tokenize, Number, Sample)
 _ORDER = (BSort, Ordered, Dedupe, Delay)
 STOCK = (*_SOURCES, *_ROWS, *_ORDER, Join, Watermark, Aggregate, WriteLines, WriteSqlite, WriteParquet)

@@ -12,11 +12,12 @@ from tests.rig import collector
 
 
 @slet
-def endless_rows(position: Position) -> Iterator[dict[str, int]]:
+def endless_rows(position: Position) -> Iterator[dict[str, int | str]]:
     """Emit rows with a number, a group and a time that jumps back at times, in bursts, until it is told to end."""
     while True:
         number = position.number = position.number + 1
-        yield {"n": number, "group": number * 7 % 5, "time": number // 3 + number * 11 % 4}
+        name, time = f"row {number} of group", number // 3 + number * 11 % 4
+        yield {"name": name, "n": number, "group": number * 7 % 5, "time": time}
         if number % 300 == 0:
             PACE.wait(0.005)
 
