@@ -123,8 +123,11 @@ def operators(rounds: int) -> Iterator[Result]:
     """Measure the operators, for rows, and for record batches."""
     row = vars(Report(70.0, 2))
     split: Any = Split[Any](conditions={"fast": WHERE, "left": "item.lane < 1"}, rest=Ignored())
-    split.outputs = dict.fromkeys(("fast", "left", "rest"), split.rest)
-    filtering, mapping, number = Filter[Any](where=WHERE), Map(fields=FIELDS), Number(into="into", counted=Counted())
+    split.outputs, split.inputs = dict.fromkeys(("fast", "left", "rest"), split.rest), {"item": PortType()}
+    filtering: Any = Filter[Any](where=WHERE)
+    mapping: Any = Map(fields=FIELDS)
+    filtering.inputs = mapping.inputs = split.inputs
+    number = Number(into="into", counted=Counted())
     by_hand = RowsByHand(split.rest)
     with split, number:
         for name, candidate, floor in (

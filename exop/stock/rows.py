@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NotRequired, Self, TypedDict, TypeVar, Union
 
 from exop.errors import SettingError
@@ -47,18 +47,20 @@ class Filter(Slet, Generic[T], name="filter"):
         taken = inputs.get("item", PortType())
         return _in_form(spec_of(cls), settings["form"], taken, [_condition("where", settings["where"], taken)], "keep")
 
-    def __post_init__(self) -> None:
-        self._condition = _condition("where", self.where, PortType())
-        # The port calls these, and is connected before the slet opens: a method in between would cost a third of it.
-        self.keep_item, self.keep_batch = self._condition.filter_function(), _lazily(self._by_columns)
-
     @input_port
     def item(self, item: T) -> T | None:
         """Process one item."""
         kept: T | None = self.keep_item(item)
         return kept
 
-    def _by_columns(self) -> Callable[[Any], Any]:
+    @cached_property
+    def keep_item(self) -> Callable[[Any], Any]:
+        """The function that the port calls for an item: a method in between would cost a third of it."""
+        return self._condition.filter_function()
+
+    @cached_property
+    def keep_batch(self) -> Callable[[Any], Any]:
+        """The function that the port calls for a record batch."""
         holds = self._condition.column_function()
 
         def keep_batch(batch: Any) -> Any:
@@ -66,6 +68,10 @@ class Filter(Slet, Generic[T], name="filter"):
             return kept if kept.num_rows else None
 
         return keep_batch
+
+    @property
+    def _condition(self) -> Expression:
+        return _condition("where", self.where, self.inputs["item"])
 
 
 class Map(Slet, name="map"):
@@ -97,26 +103,27 @@ class Map(Slet, name="map"):
             return spec.with_outputs({OUT: replace(spec.inputs[0].type, schema=_schema(taken, found, keep=keep))})
         return spec.with_outputs({OUT: row_type(taken if keep else None, {n: one.type for n, one in found.items()})})
 
-    def __post_init__(self) -> None:
-        from exop.expressions import row_function  # imported lazily: few applications need expressions
-
-        self._found = _expressions(self.fields, PortType())
-        compute, fields = row_function(self._found), row_reader()
-        self.compute_item: Callable[[Any], dict[str, Any]] = compute
-        if self.keep:
-            self.compute_item = lambda item: fields(item) | compute(item)
-        self.compute_batch = _lazily(self._by_columns)
-
     @input_port
     def item(self, item: Any) -> dict[str, Any]:
         """Process one item."""
         return self.compute_item(item)
 
-    def _by_columns(self) -> Callable[[Any], Any]:
+    @cached_property
+    def compute_item(self) -> Callable[[Any], dict[str, Any]]:
+        """The function that the port calls for an item."""
+        from exop.expressions import row_function  # imported lazily: few applications need expressions
+
+        compute, old = row_function(_expressions(self.fields, self.inputs["item"])), row_reader()
+        return (lambda item: old(item) | compute(item)) if self.keep else compute
+
+    @cached_property
+    def compute_batch(self) -> Callable[[Any], Any]:
+        """The function that the port calls for a record batch."""
         # Imported lazily: only columns need it.
         import pyarrow as pa
 
-        functions, keep = {name: one.column_function() for name, one in self._found.items()}, self.keep
+        found, keep = _expressions(self.fields, self.inputs["item"]), self.keep
+        functions = {name: one.column_function() for name, one in found.items()}
 
         def compute_batch(batch: Any) -> Any:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True)) if keep else {}
@@ -154,8 +161,8 @@ class Split(Slet, Generic[T], name="split"):
     def __enter__(self) -> Self:
         from exop.expressions import row_function  # imported lazily: few applications need expressions
 
-        self._conditions = _conditions(self.conditions, PortType())
-        self._holds, self._masks = row_function(self._conditions), _lazily(self._by_columns)
+        self._conditions = _conditions(self.conditions, self.inputs["item"])
+        self._holds = row_function(self._conditions)
         self._push = {port: output.push for port, output in self.outputs.items()}
         return self
 
@@ -195,8 +202,9 @@ class Split(Slet, Generic[T], name="split"):
         except Exception as error:
             raise ValueError(f"{port} = {self.conditions[port]!r} cannot be tested: {error_text(error)}") from error
 
-    def _by_columns(self) -> Callable[[Any], dict[str, Any]]:
-        """Return the function that tests all conditions, before anything leaves."""
+    @cached_property
+    def _masks(self) -> Callable[[Any], dict[str, Any]]:
+        """The function that tests all conditions, before anything leaves."""
         # Imported lazily: only columns need it.
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -316,32 +324,20 @@ def _expressions(texts: Mapping[str, str], item: PortType) -> dict[str, Expressi
     return {name: read(text, Names(f"fields.{name}", {"item": item})) for name, text in texts.items()}
 
 
-def _lazily(make: Callable[[], Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Return a function that is made at its first call: only columns need those of columns."""
-    made: list[Callable[[Any], Any]] = []
-
-    def call(given: Any) -> Any:
-        if not made:
-            made.append(make())
-        return made[0](given)
-
-    return call
-
-
 def _in_form(spec: SletSpec, form: Form, taken: PortType, expressions: Iterable[Expression], method: str) -> SletSpec:
     """Return the slet with the ports of a form, by default that of the input, and with the method for this form."""
-    carried = None  # the outputs have the type variable of the input
-    if columns := "columns" in (form or taken.form):
-        for one in expressions:
-            one.column_function()  # refuses one that has none
+    found, carried = [*expressions], PortType(taken.item)
+    possible = taken.form == "columns" and all(one.fields is not None for one in found)
+    if columns := form == "columns" or (possible and not form):
+        for one in found:
+            one.column_function()  # refuses one that reads the whole item
         carried = PortType(batch_type(), "columns", taken.schema if taken.form == "columns" else None)
     elif taken.form == "columns":
         carried = row_type(taken, {})
 
     def port(one: PortSpec) -> PortSpec:
-        if carried is None or (one.direction == "in" and not columns):
-            return one
-        return replace(one, type=replace(one.type, item=carried.item, form=carried.form, schema=carried.schema))
+        kept = replace(one.type, item=carried.item, form=carried.form, schema=carried.schema)
+        return replace(one, type=kept)
 
     called = f"{method}_batch" if columns else f"{method}_item"
     inputs = tuple(replace(port(one), method=called) for one in spec.inputs)

@@ -175,7 +175,7 @@ def test_the_result_of_a_map_has_the_types_of_its_expressions(source):
 def test_a_mistake_is_told_where_the_node_is_added():
     """With the node, the setting and the known names."""
     app = Application("wrong")
-    source, columns = app.add("source", reports), app.add("columns", report_batches)
+    source = app.add("source", reports)
     for slet_of, settings, told in (
         (Filter, {"where": "item.sped > 1"}, r"^x\.where: Report has no field 'sped'; did you mean 'speed'"),
         (Filter, {"where": "item.speed"}, r"^x\.where: "),
@@ -185,8 +185,6 @@ def test_a_mistake_is_told_where_the_node_is_added():
     ):
         with pytest.raises(ExpressionError, match=told):
             app.add("x", slet_of, item=source, **settings)
-    with pytest.raises(ExpressionError, match="columns have no item"):
-        app.add("x", Map, item=columns, fields={"a": "item"})
     for slet_of, settings, told in (
         (Map, {"fields": {}}, "'fields' does not fit: it is empty"),
         (Filter, {"where": "item.speed > 1", "form": "rows"}, "'form' does not fit"),
@@ -219,6 +217,28 @@ def test_the_form_follows_the_input_or_the_setting(source, form):
     app.run()
     assert sorted(row["kmh"] for row in seen) == [216.0, 252.0, 288.0]
     assert sorted(shapes) == ([1, 2] if source is report_batches and form != "items" else [1, 1, 1])
+
+
+def test_an_expression_on_the_whole_item_is_computed_by_items():
+    """Also if the input has columns; the rows are dictionaries."""
+    seen, app = list[Any](), Application("whole")
+    source = app.add("source", report_batches)
+    whole = app.add("whole", Map, item=source, fields={"row": "item", "fast": "item.speed > 60"})
+    app.add("seen", collector(seen), item=app.add("some", Filter, item=whole, where="item is not None and item.fast"))
+    app.run()
+    assert [one["row"]["time"] for one in seen] == [7, 8]
+
+
+def test_integers_and_floats_that_share_a_field_are_floats_in_both_forms():
+    """If the types are declared, as in an expression."""
+    for source in (reports, report_batches):
+        for form in ("items", "columns"):
+            seen, app = list[Any](), Application("shared")
+            fields = {"x": "item.time if item.time > 6 else item.speed"}
+            mapped = app.add("map", Map, item=app.add("source", source), fields=fields, form=form)
+            app.add("seen", collector(seen), item=mapped)
+            app.run()
+            assert [(one["x"], type(one["x"])) for one in seen] == [(x, float) for x in (50.0, 60.0, 7.0, 8.0)]
 
 
 def test_a_filter_changes_its_form_and_condition_while_rows_flow():
