@@ -145,7 +145,8 @@ class _Writer:
                 each = [f"{self._shared(part, value)} if {self._test(test)} else " for test, value in cases]
                 return f"({''.join(each)}{self._shared(part, otherwise)})", "any"
             case tree.Row(columns=columns):
-                return f"{{{', '.join(f'{name!r}: {self.text(one)[0]}' for name, one in columns)}}}", "any"
+                each = [f"{self._constant(name)}: {self.text(one)[0]}" for name, one in columns]
+                return f"{{{', '.join(each)}}}", "any"
             case tree.Comparison(first=first, steps=steps) if all(_is_short(one) for _, one in steps[:-1]):
                 lefts = [first, *[right for _, right in steps[:-1]]]
                 each = [self._compared(sign, left, right) for left, (sign, right) in zip(lefts, steps, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import types
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from exop.errors import ExpressionError
-from exop.expressions import Names, read
+from exop.expressions import Names, read, row_function
 from exop.plugin import PortType
 from tests.model.expressions.trees import SCHEMA, Text, expressions, plain_rows, rows
 
@@ -75,6 +76,36 @@ def test_items_and_columns_have_the_same_values(text, items):
         except ExpressionError:
             continue
         assert differs(text.python, items, names) is None
+
+
+@examples(150)
+@given(st.lists(expressions(), min_size=1, max_size=4), rows)
+def test_a_row_has_the_values_of_its_expressions_and_a_filter_the_items_for_which_one_holds(texts, items):
+    """Computed at once or one by one; if one fails, the row fails, and its name is noted."""
+    for names in (UNTYPED, TYPED):
+        found = {}
+        for number, text in enumerate(texts):
+            with suppress(ExpressionError):
+                found[f"f{number}"] = read(text.python, names)
+        functions, row_of = {name: one.item_function() for name, one in found.items()}, row_function(found)
+        for item in items:
+            wanted = {name: failure(function, item) for name, function in functions.items()}
+            row = failure(row_of, item)
+            if failed := [name for name, one in wanted.items() if isinstance(one, Exception)]:
+                assert type(row) is type(wanted[failed[0]])
+                assert f"in the expression of {failed[0]!r}" in row.__notes__
+            else:
+                assert [*row] == [*wanted]
+                assert all(same(row[name], one) for name, one in wanted.items())
+        for condition in found.values():
+            if str(condition.type) in ("bool", "bool | None"):
+                holds, kept = condition.item_function(), condition.filter_function()
+                for item in items:
+                    expected, found_item = failure(holds, item), failure(kept, item)
+                    if isinstance(expected, Exception):
+                        assert type(found_item) is type(expected)
+                    else:
+                        assert found_item is (item if expected else None)
 
 
 @examples(150)
