@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 from exop.model.slets.slet import slet
 from exop.stock.aggregates import Aggregate
-from exop.stock.event_time import Join, Watermark
+from exop.stock.event_time import Watermark
+from exop.stock.joins import Join
 from exop.stock.order import BSort, Dedupe, Delay, Ordered
 from exop.stock.rows import Filter, Map, Number, Sample, Split
 from exop.stock.sinks import WriteLines, WriteParquet, WriteSqlite

@@ -30,7 +30,7 @@ from exop.hooks import Plugins
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.meshes.shadow import Shadow
 from exop.model.slets.slet import spec_of
-from exop.stock.event_time import Join
+from exop.stock.joins import Join
 from tests.change.tools import PACE, Tap, changed, end, endless, finish, grows, suspended, whole, writing
 from tests.rig import PATIENCE, eventually
 

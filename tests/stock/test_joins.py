@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from exop import Application, EndOfStream, Platform, Punctuation, slet
 from exop.errors import ExpressionError, SettingError
 from exop.model.slets.stored_memento import dump_memento, load_memento
-from exop.stock.event_time import Join, Kept, Watermark
+from exop.stock.event_time import Watermark
+from exop.stock.joins import Join, Kept
 from exop.testing import collected
 from exop.testing import open as open_slet
 from tests.change.tools import Tap
@@ -242,3 +244,29 @@ def test_a_third_side_comes_while_the_stream_runs():
         assert platform.wait("joining", PATIENCE)
     two_and_three = {"cars": 2, "tolls": 2, "others": 3}
     assert seen[-1] == {"vid": 1, "time": 3, **{side: {"vid": 1, "time": at} for side, at in two_and_three.items()}}
+
+
+#: A state that was stored when its class was in another module, of version 1: cars of 100 and 97, and a toll of 95.
+OLD = (
+    "lQG6ZXhvcC5zdG9jay5ldmVudF90aW1lOktlcHQBhqVzaWRlc9kzZGljdFtzdHIsIGRpY3RbQW55LCBsaXN0W3R1cGxlW2ludCB8"
+    "IGZsb2F0LCBBbnldXV1dqGNvbXBsZXRltmRpY3Rbc3RyLCBpbnQgfCBmbG9hdF2kc2FpZKVmbG9hdKZtZXJnZWSuZGljdFtzdHIs"
+    "IEFueV2lYWRkZWSjaW50pXN3ZXB0o2ludMYAAAC9hqVzaWRlc4KkY2Fyc4EBkpPUQAFkgqN2aWQBpHRpbWVkk9RAAWGCo3ZpZAGk"
+    "dGltZWGldG9sbHOBAZGT1EABX4KjdmlkAaR0aW1lX6hjb21wbGV0ZYKkY2Fyc2CldG9sbHNepHNhaWRepm1lcmdlZIeldGltZXOC"
+    "pGNhcnNgpXRvbGxzXqVlbmRlZJCkc2VudF6kZG9uZcKmb3V0Ym94kKRpZGxlwKd1bmhlYXJkkKVhZGRlZAOlc3dlcHQA"
+)
+
+
+def test_a_state_of_an_earlier_release_is_continued():
+    """The items in it are joined with later ones."""
+    kept = load_memento(base64.b64decode(OLD), Kept, "kept")
+    with open_slet(Join, kept=kept, sides=["cars", "tolls"], by="vid", time="time", within=10) as join:
+        assert join.metrics() == {"kept": 3}
+        car, toll, late = ({"vid": 1, "time": time} for time in (104, 90, 94))
+        assert list(join.sides("tolls", {"vid": 1, "time": 107})) == [
+            {"vid": 1, "time": 107, "cars": {"vid": 1, "time": time}, "tolls": {"vid": 1, "time": 107}}
+            for time in (100, 97)
+        ]
+        assert [one["tolls"] for one in join.sides("cars", car)][:1] == [{"vid": 1, "time": 95}]
+        assert list(join.sides("tolls", late)) == []
+        assert list(join.sides("tolls", toll)) == []
+        assert collected(join.late) == [late, toll]
