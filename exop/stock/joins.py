@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,6 +21,7 @@ from exop.model.slets.slet import Slet, input_port, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.channels.base import ControlMerge
 from exop.runtime.channels.partitioned import key_reader, time_reader
+from exop.safe_repr import error_text
 
 if TYPE_CHECKING:
     from exop.expressions import Expression
@@ -74,29 +75,33 @@ class Kept(Memento, version=2):
 
 @dataclass(slots=True, eq=False)
 class _Side:
-    """One side of a join; of two, `other` is the other one.
+    """One side of a join.
 
+    `read` returns the key and the time of an item, and `rows` the rows of an entry and those that are found for it.
     `reach` and `back` are the maximum distances from the time of an item to a later and to an earlier one of the other
-    side. `horizon` is the earliest time that a later item of the other sides can have. `waiting` is the heap of items
-    that wait for a partner.
+    side. Items up to `complete` are late; `horizon` is the earliest time that a later item of the other sides can have.
+    `entries` are the kept items by key, and `waiting` is the heap of those that wait for a partner. Of two sides,
+    `partner` is the other one.
     """
 
     name: str
     number: int
-    other: str
-    key: Callable[[Any], Any]
-    time: Callable[[Any], float]
+    read: Callable[[Any], tuple[Any, float]]
+    rows: Callable[[Any, Entry, list[Any]], list[Any]]
     reach: float
     back: float
     waits: bool
+    complete: float = -math.inf
     horizon: float = -math.inf
+    entries: dict[Any, list[Entry]] = field(default_factory=dict)
     waiting: list[tuple[float, int, Any, Entry]] = field(default_factory=list)
+    partner: _Side | None = None
 
     def excluded(self, time: float) -> bool:
         """Whether no later item of another side can be joined with an item of this time."""
         return self.horizon - time > self.reach
 
-    def near(self, entries: Sequence[Entry], time: float) -> Sequence[Entry]:
+    def near(self, entries: list[Entry], time: float) -> list[Entry]:
         """Return those entries of the other side that are close enough to an item of this side."""
         low, high = -self.back, self.reach
         if len(entries) < _MANY:
@@ -120,19 +125,21 @@ class Join(Slet, name="join"):
     Therefore each side needs punctuations (`stock:watermark`); without them, the memento grows without limit. Items
     that an earlier punctuation of their own side, or an emitted punctuation, excludes are emitted at `late`.
 
-    With two sides, the first one is the left one. `how` then tells what becomes of items that are joined with none:
-    `left`, `right` and `outer` emit those of the left, the right and both sides with `None` for the other side; `semi`
-    and `anti` emit the items of the left side that are joined, and that are not joined, unchanged.
+    Of two sides, the first one is the left one. The setting `how` decides what is emitted for items that match none of
+    the other side: `left`, `right` and `outer` emit those of the left side, of the right side, or of both, with `None`
+    for the other side. `semi` and `anti` filter the left side: they emit its items that match, or that do not match.
 
     Args:
         by: The field, or the fields, that must be equal; with an empty list all items match. NULL equals nothing.
         time: The field with the time of an item, which must be a finite number.
         within: The maximum difference between two times in a result, in the unit of `time`.
-        before: With two sides, by how much the right item may be older than the left one; by default `within`.
-        after: With two sides, by how much the right item may be younger than the left one; by default `within`.
-        on: The fields that have other names on a side: `{"tolls": {"vid": "car", "time": "at"}}`.
-        where: A further condition for a result, which is called `item`: `"item.cars.speed > item.tolls.limit"`.
-        how: What is emitted for items that are joined with none, or only once.
+        before: The maximum time by which an item of the right side is earlier than that of the left side; by default
+            `within`.
+        after: The maximum time by which it is later; by default `within`.
+        on: Fields that have other names on a side: `{"tolls": {"vid": "car", "time": "at"}}`. Results have the names in
+            `by` and `time`.
+        where: A further condition on a result, which is called `item`: `"item.cars.speed > item.tolls.limit"`.
+        how: The items that are emitted: results only (`inner`), or as described above.
     """
 
     reopens: ClassVar[bool] = True
@@ -168,56 +175,53 @@ class Join(Slet, name="join"):
         return spec.with_outputs({OUT: replace(spec.ports[OUT].type, item=result)})
 
     def __enter__(self) -> Self:
-        names, keys = [port.partition(".")[2] for port in self.inputs], _fields(self.by)
-        self._single = isinstance(self.by, str)
+        names = [port.partition(".")[2] for port in self.inputs]
+        self._filters = self.how in _FILTERS
         after, before = (_whole(one) for one in _band(vars(self)))
-        waiting = (0,) if self.how in _FILTERS else _WAITING[self.how]
+        waiting = (0,) if self._filters else _WAITING[self.how]
         self._of: dict[str, _Side] = {}
         for number, name in enumerate(names):
             renamed = self.on.get(name, {})
-            key = _key_function(self.by, renamed)
-            time = time_reader(renamed.get(self.time, self.time))
             reach, back = (before, after) if number else (after, before)
-            other = names[1 - number] if len(names) == 2 else ""
-            self._of[name] = _Side(name, number, other, key, time, reach, back, number in waiting)
-        self._row = _row_function(keys, self.time, names, single=self._single)
-        self._holds = _condition(self.where, PortType()).item_function() if self.where else None
-        self._adopted: Kept | None = None
+            read = _item_reader(self.by, self.time, renamed)
+            rows = _rows_function(self.by, self.time, names, number)
+            self._of[name] = _Side(name, number, read, rows, reach, back, number in waiting)
+        if len(names) == 2:
+            left, right = self._of.values()
+            left.partner, right.partner = right, left
+        self._holds = _tester(self.where) if self.where else None
         return self
 
     @input_port
     def sides(self, side: str, item: Any | Punctuation | EndOfStream) -> Iterable[Any | Punctuation]:
         """Take one item of one side."""
         kept, of = self.kept, self._of[side]
-        if self._adopted is not kept:  # the memento is handed over after the opening
+        if kept.sides.get(side) is not of.entries:  # the memento is handed over after the opening
             self._adopt(kept)
         if isinstance(item, (Punctuation, EndOfStream)):
             return self._complete(side, item)
-        time = of.time(item)
-        if time <= kept.complete.get(side, kept.said):
+        key, time = of.read(item)
+        if time <= of.complete:
             self.late.push(item)
             return ()
-        key, entry = of.key(item), [time, kept.arrived, item, False]
-        groups = self._found(of, key, entry)
-        rows: list[Any] = []
-        if self._holds is not None or self.how not in _FILTERS:
-            rows = [self._row(key, *group) for group in groups]
-        if self._holds is not None:
-            holding = [bool(self._holds(row)) for row in rows]
-            groups = [group for group, holds in zip(groups, holding, strict=True) if holds]
-            rows = [row for row, holds in zip(rows, holding, strict=True) if holds]
-        # Nothing fails from here on: an item that fails changes nothing.
-        if self.how == "semi":
-            rows = [left[2] for left in {id(group[0]): group[0] for group in groups}.values() if not left[3]]
-        elif self.how == "anti":
-            rows = []
-        for group in groups:
-            for one in group:
-                one[3] = True
-        self._keep(of, key, entry)
+        entry, rows = [time, kept.arrived, item, False], []
+        if key is not None and (key.__class__ is not tuple or None not in key):
+            if (partner := of.partner) is None:
+                rows = self._rows_of_many(of, key, entry)
+            elif (found := partner.entries.get(key)) and (near := of.near(found, time)):
+                rows = self._rows(of, key, entry, near)
+        # An item that fails has done so here, and changes nothing.
+        if (entries := of.entries.get(key)) is None:
+            of.entries[key] = [entry]
+        elif entries[-1][0] <= time:
+            entries.append(entry)
+        else:
+            insort(entries, entry)
+        kept.arrived += 1
+        kept.added += 1
         if of.waits and not entry[3]:
             if of.excluded(time):
-                return [*rows, *self._alone(of, key, entry)]
+                return self._alone(of, key, entry)
             heappush(of.waiting, (time, entry[1], key, entry))
         return rows
 
@@ -225,35 +229,33 @@ class Join(Slet, name="join"):
         """Return the number of kept items."""
         return {"kept": self.kept.swept + self.kept.added}
 
-    def _found(self, of: _Side, key: Any, entry: Entry) -> list[tuple[Entry, ...]]:
-        """Return all groups of *entry* and one kept entry of each other side, in the order of the sides."""
-        sides = self.kept.sides
-        if key is None or (not self._single and None in key):
-            return []
-        if of.other:
-            near = of.near(sides[of.other].get(key, ()), entry[0])
-            return [(one, entry) for one in near] if of.number else [(entry, one) for one in near]
-        known = [[entry] if name == of.name else sides[name].get(key, ()) for name in self._of]
-        groups = product(*(of.near(entries, entry[0]) for entries in known))
-        return [group for group in groups if len(group) > 1 and max(group)[0] - min(group)[0] <= of.reach]
+    def _rows(self, of: _Side, key: Any, entry: Entry, near: list[Entry]) -> list[Any]:
+        """Return what is emitted for an item and those of the other side with which it is joined; note the latter."""
+        rows = of.rows(key, entry, near)
+        if (holds := self._holds) is not None:
+            found = [pair for pair in zip(near, rows, strict=True) if holds(pair[1])]
+            near, rows = [one for one, _ in found], [row for _, row in found]
+        if self._filters:
+            lefts = near if of.number else [entry] * bool(near)
+            rows = [left[2] for left in lefts if not left[3]] if self.how == "semi" else []
+        for one in near:
+            one[3] = entry[3] = True
+        return rows
 
-    def _keep(self, of: _Side, key: Any, entry: Entry) -> None:
-        keys = self.kept.sides[of.name]
-        if (entries := keys.get(key)) is None:
-            keys[key] = [entry]
-        elif entries[-1][0] <= entry[0]:
-            entries.append(entry)
-        else:
-            insort(entries, entry)
-        self.kept.arrived += 1
-        self.kept.added += 1
+    def _rows_of_many(self, of: _Side, key: Any, entry: Entry) -> list[Any]:
+        """Return the rows of an item and one of each other side, if there are not two sides."""
+        known = [[entry] if one is of else one.entries.get(key, []) for one in self._of.values()]
+        groups = product(*(of.near(entries, entry[0]) for entries in known))
+        found = [one for one in groups if len(one) > 1 and max(one)[0] - min(one)[0] <= of.reach]
+        rows = of.rows(key, entry, found)
+        return rows if self._holds is None else [row for row in rows if self._holds(row)]
 
     def _alone(self, of: _Side, key: Any, entry: Entry) -> list[Any]:
         """Return what is emitted for an item that is joined with none."""
         entry[3] = True
-        if self.how in _FILTERS:
+        if self._filters:
             return [entry[2]] if self.how == "anti" else []
-        return [self._row(key, *(entry if name == of.name else _NOBODY for name in self._of))]
+        return of.rows(key, entry, [_NOBODY])
 
     def _complete(self, side: str, mark: Punctuation | EndOfStream) -> list[Any | Punctuation]:
         """Note the time through which a side is complete; return the items joined with none, and the punctuations."""
@@ -279,13 +281,14 @@ class Join(Slet, name="join"):
         return found
 
     def _look(self) -> None:
-        """Find the earliest time that a later item can have, for each side."""
+        """Find the latest time of late items, and the earliest time that a later item can have, for each side."""
         kept = self.kept
-        for side in self._of:
-            others = [kept.complete.get(other, kept.said) for other in self._of if other != side]
-            time = min(others, default=math.inf)
+        for side, of in self._of.items():
+            of.complete = kept.complete.get(side, kept.said)
+        for of in self._of.values():
+            time = min((one.complete for one in self._of.values() if one is not of), default=math.inf)
             gaps = _EXACT <= abs(time) < math.inf
-            self._of[side].horizon = int(time) + 1 if gaps else math.nextafter(time, math.inf)
+            of.horizon = int(time) + 1 if gaps else math.nextafter(time, math.inf)
 
     def _expired(self) -> list[Any]:
         """Return the rows of the items whose partners are excluded now, in the order of their times."""
@@ -300,28 +303,33 @@ class Join(Slet, name="join"):
     def _sweep(self) -> None:
         """Drop the items that no later item can join, and the sides that are disconnected."""
         kept, left = self.kept, dict[str, dict[Any, list[Entry]]]()
+        kept.swept = kept.added = 0
         for side, of in self._of.items():
-            found = {
-                key: [one for one in entries if not of.excluded(one[0])]
-                for key, entries in kept.sides.get(side, {}).items()
-            }
-            left[side] = {key: entries for key, entries in found.items() if entries}
-        kept.sides, kept.added = left, 0
-        kept.swept = sum(len(entries) for keys in left.values() for entries in keys.values())
+            of.entries = left[side] = {}
+            for key, entries in kept.sides.get(side, {}).items():
+                if of.excluded(entries[0][0]):
+                    entries = [one for one in entries if not of.excluded(one[0])]  # noqa: PLW2901 (what is left)
+                if entries:
+                    of.entries[key] = entries
+                    kept.swept += len(entries)
+        kept.sides = left
 
     def _adopt(self, kept: Kept) -> None:
         """Continue with a memento, perhaps of other settings."""
-        self._adopted, self._merge = kept, ControlMerge()
+        self._merge = ControlMerge()
         self._merge.expect(self._of)
         if kept.merged:
             self._merge.restore(kept.merged)
         self._look()
         self._sweep()
         for side, of in self._of.items():
-            left, kept.sides[side], of.waiting = kept.sides[side], {}, []
-            for entry in sorted(entry for entries in left.values() for entry in entries):
+            found = sorted(entry for entries in of.entries.values() for entry in entries)
+            of.entries, of.waiting = {}, []
+            kept.sides[side] = of.entries
+            for entry in found:
                 with suppress(LookupError):  # other fields are to be equal now, which it lacks: it equals nothing
-                    kept.sides[side].setdefault(key := of.key(entry[2]), []).append(entry)
+                    key, _ = of.read(entry[2])
+                    of.entries.setdefault(key, []).append(entry)
                     # The row of an item that is older than an emitted punctuation must not follow that.
                     entry[3] = entry[3] or entry[0] <= kept.emitted
                     if of.waits and not entry[3]:
@@ -332,13 +340,25 @@ def _fields(by: str | list[str]) -> tuple[str, ...]:
     return (by,) if isinstance(by, str) else tuple(by)
 
 
-def _key_function(by: str | list[str], renamed: Mapping[str, str]) -> Callable[[Any], Any]:
-    """Return the function that reads the key of an item, in which NaN equals itself; without fields, all are equal."""
-    if isinstance(by, str):
-        read_one = key_reader(renamed.get(by, by))
-        return lambda item: key if (key := read_one(item)) == key else math.nan
-    read = key_reader([renamed.get(one, one) for one in by])
-    return lambda item: tuple([one if one == one else math.nan for one in read(item) or ()])
+def _item_reader(by: str | list[str], time: str, renamed: Mapping[str, str]) -> Callable[[Any], tuple[Any, float]]:
+    """Return the function that reads the key and the time of an item; NaN equals itself, in keys."""
+    name = renamed.get(time, time)
+    read = key_reader([*(renamed.get(one, one) for one in _fields(by)), name])
+    checked = time_reader(name)
+
+    def one(item: Any) -> tuple[Any, float]:
+        key, moment = read(item)
+        if moment.__class__ is not int and not (moment.__class__ is float and -math.inf < moment < math.inf):
+            moment = checked(item)
+        return (key if key == key else math.nan), moment
+
+    def several(item: Any) -> tuple[Any, float]:
+        *keys, moment = read(item)
+        if moment.__class__ is not int and not (moment.__class__ is float and -math.inf < moment < math.inf):
+            moment = checked(item)
+        return tuple([key if key == key else math.nan for key in keys]), moment
+
+    return one if isinstance(by, str) else several
 
 
 def _whole(length: float) -> float:
@@ -363,10 +383,11 @@ def _check(settings: Mapping[str, Any], sides: Mapping[str, PortType]) -> None:
         raise SettingError(
             place="", setting="within", problem="give the distance of the times, or `before` and `after`"
         )
-    if sides and len(sides) != 2 and (settings["how"] != "inner" or settings["before"] or settings["after"]):
-        wrong = "how" if settings["how"] != "inner" else "before" if settings["before"] else "after"
+    sided = [name for name in ("before", "after") if settings[name] is not None]
+    sided += ["how"] if settings["how"] != "inner" else []
+    if sides and len(sides) != 2 and sided:
         problem = f"it needs two sides, a left and a right one, and there are {len(sides)}: {', '.join(sides)}"
-        raise SettingError(place="", setting=wrong, problem=problem)
+        raise SettingError(place="", setting=sided[0], problem=problem)
     for side, others in on.items():
         if sides and side not in sides:
             raise SettingError(place="", setting="on", problem=f"there is no side {side!r}; {suggest(side, sides)}")
@@ -390,14 +411,32 @@ def _condition(text: str, result: PortType) -> Expression:
     return read_condition(text, Names("where", {"item": result}))
 
 
-def _row_function(keys: tuple[str, ...], time: str, sides: list[str], *, single: bool) -> Callable[..., dict[str, Any]]:
-    """Compile the function of a key and an entry of each side that returns their row."""
-    entries = [f"entry{number}" for number in range(len(sides))]
-    fields = {name: "key" if single else f"key[{number}]" for number, name in enumerate(keys)}
-    fields[time] = f"max({', '.join(f'{one}[0]' for one in entries)})"
+def _tester(text: str) -> Callable[[Any], bool]:
+    """Return the function that tests the condition for a row."""
+    function = _condition(text, PortType()).item_function()
+
+    def holds(row: Any) -> bool:
+        try:
+            return bool(function(row))
+        except Exception as error:
+            raise ValueError(f"where = {text!r} cannot be tested: {error_text(error)}") from error
+
+    return holds
+
+
+def _rows_function(by: str | list[str], time: str, sides: list[str], number: int) -> Callable[..., list[Any]]:
+    """Compile the function that returns the rows of an entry, that of the side *number*, and those found for it.
+
+    With two sides it takes entries of the other one, otherwise tuples with an entry of each side.
+    """
+    entries = [f"entry{one}" for one in range(len(sides))]
+    found = ", ".join(one for one in entries if len(sides) != 2 or one != entries[number])
+    latest = "{0}[0] if {0}[0] > {1}[0] else {1}[0]" if len(sides) == 2 else "max({})[0]"
+    fields = {by: "key"} if isinstance(by, str) else {name: f"key[{place}]" for place, name in enumerate(by)}
+    fields[time] = latest.format(*(entries if len(sides) == 2 else [", ".join(entries)]))
     fields |= {side: f"{one}[2]" for side, one in zip(sides, entries, strict=True)}
     row = ", ".join(f"{name!r}: {value}" for name, value in fields.items())
-    function: Callable[..., dict[str, Any]] = eval(f"lambda key, {', '.join(entries)}: {{{row}}}")
+    function: Callable[..., list[Any]] = eval(f"lambda key, {entries[number]}, found: [{{{row}}} for {found} in found]")
     return function
 
 

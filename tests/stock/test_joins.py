@@ -20,7 +20,7 @@ from exop.stock.event_time import Watermark
 from exop.stock.joins import Join, Kept
 from exop.testing import collected
 from exop.testing import open as open_slet
-from tests.change.tools import Tap
+from tests.change.tools import Tap, changed, end, endless, grows
 from tests.rig import PATIENCE, collector, eventually
 
 
@@ -303,6 +303,144 @@ def test_the_result_has_a_type():
         with pytest.raises(SettingError, match=f"^other: {text}"):
             app.add("other", "stock:join", **given)
     app.build()
+
+
+def test_the_settings_of_two_sides_are_checked():
+    """Each mistake is told at its line, with the setting, its place and what is known."""
+    app = Application("typed")
+    sides = {"cars": app.add("cars", cars), "tolls": app.add("tolls", tolls)}
+    others = {"cars": sides["cars"]}
+    for wrong, text in (
+        ({"within": None}, "'within' does not fit: give the distance of the times, or `before` and `after`"),
+        ({"within": None, "after": 1}, "'within' does not fit: give the distance"),
+        ({"before": -1}, "'before' does not fit: it is -1, and must be finite"),
+        ({"after": math.inf}, "'after' does not fit: it is inf, and must be finite"),
+        ({"how": "anti", "sides": others}, "'how' does not fit: it needs two sides, .* there are 1: cars"),
+        ({"after": 0, "sides": others}, "'after' does not fit: it needs two sides"),
+        ({"how": "full"}, "'how' does not fit: 'full' is none of the choices"),
+        ({"on": {"toll": {}}}, "'on' does not fit: there is no side 'toll'; did you mean 'tolls'"),
+        (
+            {"on": {"tolls": {"vic": "vid"}}},
+            "'on' does not fit: 'vic' is no field of `by` or `time`; did you mean 'vid'",
+        ),
+        ({"on": {"tolls": {"vid": "car"}}}, r"'by' does not fit: Toll has no field 'car'.*\(tolls\.out sends it\)"),
+        ({"on": {"tolls": {"time": "at"}}}, "'time' does not fit: Toll has no field 'at'"),
+    ):
+        given = {"sides": sides, "by": "vid", "time": "time", "within": 1, **wrong}
+        with pytest.raises(SettingError, match=f"^other: the setting {text}"):
+            app.add("other", "stock:join", **given)
+    where = "item.cars.speed > item.tolls.limit"
+    with pytest.raises(ExpressionError, match=r"Toll has no field 'limit'"):
+        app.add("other", "stock:join", sides=sides, by="vid", time="time", within=1, where=where)
+
+
+@pytest.mark.parametrize(
+    ("how", "condition"),
+    [
+        ("inner", "item.cars.speed > item.tolls.time"),
+        ("left", "item.tolls is None or item.tolls.time > 3"),
+        ("outer", "item.cars is None or item.cars.speed > 3"),
+        ("semi", "item.speed > 3"),
+        ("anti", "item.speed > 3"),
+    ],
+)
+def test_what_leaves_has_a_type(how, condition):
+    """Results have the sides, filters the items of the left side; a field that is not there is refused."""
+    app = Application("typed")
+    sides = {"cars": app.add("cars", cars), "tolls": app.add("tolls", tolls)}
+    result = app.add("join", "stock:join", sides=sides, by="vid", time="time", within=1, how=how)
+    app.add("split", "stock:split", item=result, conditions={"fast": condition})
+    with pytest.raises(ExpressionError, match="has no field 'sped'"):
+        app.add("wrong", "stock:split", item=result, conditions={"fast": f"item.sped > 1 and ({condition})"})
+    app.build()
+
+
+def test_an_item_that_fails_is_not_stored():
+    """Neither does it leave a result, nor is what it could have been joined with noted as joined."""
+    settings: dict[str, Any] = {"by": "vid", "time": "time", "within": 10, "how": "left"}
+    with open_slet(Join, sides=["l", "r"], where="item.l.n < item.r.n", **settings) as join:
+        assert list(join.sides("l", {"vid": 1, "time": 1, "n": 1})) == []
+        assert list(join.sides("l", {"vid": 1, "time": 1, "n": "one"})) == []
+        with pytest.raises(ValueError, match=r"where = 'item.l.n < item.r.n' cannot be tested: TypeError"):
+            join.sides("r", {"vid": 1, "time": 1, "n": 2})
+        for wrong in ({"time": 1, "n": 2}, {"vid": 1, "time": math.nan, "n": 2}, {"vid": [], "time": 1, "n": 2}):
+            with pytest.raises((LookupError, ValueError, TypeError)):
+                join.sides("r", wrong)
+        assert join.metrics() == {"kept": 2}
+        assert [row["r"] for row in join.sides("r", EndOfStream())] == [None, None]
+
+
+def test_other_settings_go_on_with_the_stored_items():
+    """Items that are older than the last punctuation give no row of their own, which would break its promise."""
+    kept = Kept()
+    settings: dict[str, Any] = {"sides": ["l", "r"], "time": "time", "within": 10}
+    with open_slet(Join, kept=kept, by="vid", **settings) as join:
+        for time in (1, 6):
+            assert list(join.sides("l", {"vid": 1, "place": 7, "time": time})) == []
+        assert list(join.sides("l", {"vid": 2, "time": time})) == []
+        assert list(join.sides("l", Punctuation(5))) == []
+        assert list(join.sides("r", Punctuation(5))) == [Punctuation(5)]
+    with open_slet(Join, kept=kept, by=["place"], how="outer", **settings) as join:
+        (row,) = join.sides("r", {"place": 7, "time": 16})
+        assert (row["place"], row["l"]["time"], row["r"]["time"]) == (7, 6, 16)
+        assert list(join.sides("r", EndOfStream())) == []
+        assert list(join.sides("l", EndOfStream())) == []
+
+
+def test_many_items_of_one_key_are_searched_by_time():
+    """Those that are close are found, and nothing else is looked at."""
+    looked = 0
+
+    class Time(int):
+        def __sub__(self, other: int) -> int:
+            nonlocal looked
+            looked += 1
+            return int(self) - int(other)
+
+    with open_slet(Join, sides=["l", "r"], by=[], time="time", within=1) as join:
+        for time in range(10_000):
+            list(join.sides("l", {"time": Time(time)}))
+        found = [row["l"]["time"] for row in join.sides("r", {"time": 7_000})]
+        assert found == [6_999, 7_000, 7_001]
+        assert looked < 50
+
+
+class JoinToo(Join, name="join_too"):
+    """The same by other code."""
+
+
+@pytest.mark.parametrize("how", ["left", "outer"])
+def test_a_join_is_replaced_by_itself_while_rows_flow(how):
+    """Nothing is lost, doubled or reordered."""
+    seen: list[Any] = []
+
+    @slet
+    def every(number: int) -> dict[str, int]:
+        return {"vid": number % 7, "time": number}
+
+    @slet
+    def third(number: int) -> dict[str, int] | None:
+        return {"vid": number % 7, "time": number} if number % 3 == 0 else None
+
+    @slet
+    def note(row: dict[str, Any]) -> None:
+        seen.append((row["time"], row["r"] is not None))
+
+    app = Application("app")
+    numbers = app.add("a", endless)
+    left = app.add("left", "stock:watermark", item=app.add("every", every, number=numbers), time="time")
+    right = app.add("right", "stock:watermark", item=app.add("third", third, number=numbers), time="time")
+    result = app.add("join", Join, sides={"l": left, "r": right}, by="vid", time="time", within=0, how=how)
+    app.add("note", note, row=result)
+    with Platform() as platform:
+        platform.apply(app.build())
+        for other in (JoinToo, Join) * 5:
+            changed(platform, "app", lambda mesh, other=other: mesh.replace("join", other))
+            grows(seen, 100)
+        end(platform, "app")
+    expected = [(3 * n - back, back == 0) for n in range(1, len(seen) // 3 + 1) for back in (0, 2, 1)]
+    assert seen[: len(expected)] == expected
+    assert [time for time, _ in seen[len(expected) :]] == [*range(len(expected) + 1, len(seen) + 1)]
 
 
 def test_a_third_side_comes_while_the_stream_runs():

@@ -68,8 +68,10 @@ def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
         return lambda item: None
     if isinstance(fields, str):
         return _reader(fields)
-    readers = tuple(map(_reader, fields))
-    return lambda item: tuple(read(item) for read in readers)
+    if len(fields) == 1:
+        (read,) = map(_reader, fields)
+        return lambda item: (read(item),)
+    return _reader(*fields)
 
 
 def time_reader(field: str) -> Callable[[Any], float]:
@@ -92,34 +94,41 @@ def time_reader(field: str) -> Callable[[Any], float]:
     return moment
 
 
-def _reader(name: str) -> Callable[[Any], Any]:
-    last: tuple[type | None, Callable[[Any], Any]] = None, _getter(dict, name)  # most streams have items of one class
+def _reader(*names: str) -> Callable[[Any], Any]:
+    of_row = itemgetter(*names)
+    last: tuple[type | None, Callable[[Any], Any]] = None, of_row  # most streams have items of one class
 
     def read(item: Any) -> Any:
         nonlocal last
         try:
             if type(item) is dict:
-                return item[name]
+                return of_row(item)
             kind, get = last
             if type(item) is not kind:
-                get = _getter(type(item), name)
+                get = _getter(type(item), names)
                 last = type(item), get
             return get(item)
         except (LookupError, AttributeError, TypeError) as error:
             kind = type(item)
             fields = [one for one in dir(item) if not (one.startswith("_") or callable(getattr(kind, one, None)))]
             known = item if isinstance(item, Mapping) else fields
-            names = [*(range(len(item)) if isinstance(item, (tuple, list)) else ()), *known]
-            there = ", ".join(map(str, names)) or "none"
-            raise LookupError(f"the item has no field {name!r}; it has {there}") from error
+            there = [*map(str, range(len(item)) if isinstance(item, (tuple, list)) else ()), *map(str, known)]
+            name = next((one for one in names if one not in there), names[0])
+            raise LookupError(f"the item has no field {name!r}; it has {', '.join(there) or 'none'}") from error
 
     return read
 
 
-def _getter(kind: type, name: str) -> Callable[[Any], Any]:
+def _getter(kind: type, names: Sequence[str]) -> Callable[[Any], Any]:
+    """Return a function that reads fields of items of a class: one, or several as a tuple."""
     if issubclass(kind, Mapping):
-        return itemgetter(name)
-    return itemgetter(int(name)) if name.isdigit() else attrgetter(name)
+        return itemgetter(*names)
+    if not any(name.isdigit() for name in names):
+        return attrgetter(*names)
+    if all(name.isdigit() for name in names):
+        return itemgetter(*map(int, names))
+    getters = [_getter(kind, (name,)) for name in names]
+    return lambda item: tuple([get(item) for get in getters])
 
 
 class Owners(dict[Any, Any]):
