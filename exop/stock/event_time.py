@@ -1,11 +1,12 @@
-"""Event time: `stock:watermark` derives punctuations from items."""
+"""Event time: `stock:watermark` derives punctuations from items, `stock:clock` emits those of the clock."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from exop.errors import SettingError
 from exop.model.items import Punctuation
@@ -17,6 +18,13 @@ from exop.model.values.columns import is_columns
 from exop.runtime.channels.partitioned import time_reader
 
 T = TypeVar("T")
+
+#: The clock, in nanoseconds since the epoch; tests replace it.
+now = time.time_ns
+#: The maximum number of seconds between two safe points of a clock.
+LOOK: Final = 0.1
+#: The nanoseconds of each unit.
+_UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 class Followed(Memento):
@@ -130,3 +138,66 @@ class Watermark(Slet, Generic[T], name="watermark"):
 def _whole(length: float, time: float) -> float:
     """Return a whole length as an integer if the times are integers, so that results are exact."""
     return int(length) if isinstance(time, int) and not length % 1 else length
+
+
+class Ticked(Memento):
+    """The time of the last punctuation of a clock, in nanoseconds since the epoch."""
+
+    time: int | float = -math.inf
+
+
+class Clock(Slet, name="clock"):
+    """Emit punctuations of the clock, and no items, for streams that fall silent.
+
+    Connected to the channel of another source, it closes windows and time-outs that wait for later items. The times are
+    the multiples of `every` since the epoch: a punctuation follows when the clock, minus `delay`, passes one. They
+    never decrease, neither if the clock is set back nor after a restart.
+
+    Where streams meet, the earliest punctuation counts. So the stream needs an `idle` at its `stock:watermark`, after
+    which others no longer wait for it; for a stream without punctuations they wait for the `idle` of the clock. An
+    item is late where a punctuation of the clock has arrived before it that excludes its time.
+
+    Args:
+        every: The seconds between two punctuations.
+        delay: The seconds by which the punctuations are behind the clock: the maximum age of an item when it arrives.
+        idle: The seconds for which a point where streams meet waits for streams that have not sent a punctuation;
+            `None` for no limit. The clock itself is not waited for any longer, either.
+        unit: The unit of the times of the stream.
+    """
+
+    every: float
+    delay: float = 0.0
+    idle: float | None = None
+    unit: Literal["s", "ms", "us", "ns"] = "s"
+    ticked: Ticked
+
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Refuse settings that are no lengths of time."""
+        every, delay, idle = settings["every"], settings["delay"], settings["idle"]
+        for name, fits, bound in (
+            ("every", 1e-9 <= every < math.inf, "at least a nanosecond"),
+            ("delay", 0 <= delay < math.inf, "0 or more"),
+            ("idle", idle is None or 0 < idle < math.inf, "more than 0; leave it out to wait without end"),
+        ):
+            if not fits:
+                problem = f"it is {settings[name]:g}, and must be finite, and {bound}"
+                raise SettingError(place="", setting=name, problem=problem)
+        return spec_of(cls)
+
+    @classmethod
+    def repeats(cls, settings: Mapping[str, Any]) -> bool:
+        """Return that the same punctuations do not come again."""
+        return False
+
+    def __iter__(self) -> Iterator[Punctuation | None]:
+        while True:
+            step, unit = round(self.every * 1e9), _UNITS[self.unit]
+            moment = now() - round(self.delay * 1e9)
+            last = moment - moment % step
+            if last > self.ticked.time:
+                self.ticked.time = last
+                yield Punctuation.before(last / unit if last % unit else last // unit, self.idle)
+            else:
+                yield None  # a safe point
+                time.sleep(min(LOOK, (last + step - moment) / 1e9))

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from exop.model.slets.slet import slet
 from exop.stock.aggregates import Aggregate
-from exop.stock.event_time import Watermark
+from exop.stock.event_time import Clock, Watermark
 from exop.stock.joins import Join
 from exop.stock.order import BSort, Dedupe, Delay, Ordered
 from exop.stock.rows import Filter, Map, Number, Sample, Split
@@ -29,7 +29,7 @@ def show(item: Any) -> None:
     print(item, flush=True)  # noqa: T201 (its purpose)
 
 
-_SOURCES = (count_up, read_lines, read_csv, read_log, read_parquet)
+_SOURCES = (count_up, Clock, read_lines, read_csv, read_log, read_parquet)
 _ROWS = (pass_on, show, Filter, Map, Split, Tokenize, Number, Sample)
 _ORDER = (BSort, Ordered, Dedupe, Delay)
 STOCK = (*_SOURCES, *_ROWS, *_ORDER, Join, Watermark, Aggregate, WriteLines, WriteSqlite, WriteParquet)

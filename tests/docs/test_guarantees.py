@@ -49,6 +49,10 @@ PROOFS = {
     ],
     # Sources
     "`stock:count_up`": [STOCK_KILLS],
+    "`stock:clock`": [
+        "stock/test_clock.py::test_the_times_never_decrease",
+        "stock/test_clock.py::test_a_log_keeps_what_a_clock_has_emitted",
+    ],
     "`stock:read_lines`": [STOCK_KILLS, SOURCES],
     "`stock:read_csv`": [STOCK_KILLS, "stock/test_sources.py::test_reading_rows"],
     "`stock:read_log`": [STOCK_KILLS, "stock/test_sources.py::test_what_is_not_kept_any_more_is_an_error"],

@@ -342,7 +342,8 @@ class Graph:
         """Return the type of the items pushed into a channel, or `None` if the type is unknown or not unique."""
         if (there := self.channels.get(channel)) is not None and there.type is not None:
             return None if there.type.items.kind == "any" else there.type
-        found = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in self.producers(channel)]
+        sent = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in self.producers(channel)]
+        found = [one for one in sent if not one[0].bare] or sent
         if not found or any(one != found[0][0] for one, _ in found):
             return None
         return replace(found[0][0], origin=", ".join(origin for _, origin in found))

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 #: The version of the format.
 FORMAT: Final = 1
-_CONTROL: Final = ("punctuation", "end", "pauses")
+_CONTROL: Final = ("punctuation", "end", "pauses", "bare")
 _TRAITS: Final = ("is_class", "own_driver", "iterated", "exclusive")
 #: What `repeats` is of a slet that has none of its own.
 _REPEATS: Final = (None, Slet.repeats.__func__)  # type: ignore[attr-defined]

@@ -92,6 +92,7 @@ class PortType:
         reference: The class of the references that an output sends instead of columns.
         punctuation, end: Whether the slet receives these control items.
         pauses: Whether it may yield `None`, which is not an item.
+        bare: Whether it carries control items only.
         origin: The output from which the type of an input was derived, for messages.
     """
 
@@ -102,6 +103,7 @@ class PortType:
     end: bool = False
     reference: type[Reference] | None = None
     pauses: bool = field(default=False, compare=False)
+    bare: bool = field(default=False, compare=False)
     origin: str = field(default="", compare=False)
 
     def __str__(self) -> str:
@@ -219,6 +221,7 @@ def port_type(annotation: Any) -> PortType:
         return PortType(only.element.annotation, "batch", **flags)
     if any(one.kind == "columns" or one.cls is Batch for one in payload):
         raise TypeError("a union of items, batches and columns has no form: choose one of them")
+    flags["bare"] = not payload and any(flags.values())
     return PortType(Union[tuple(one.annotation for one in payload)] if payload else Any, **flags)  # noqa: UP007 (built at run time)
 
 
