@@ -387,6 +387,21 @@ def test_other_settings_go_on_with_the_stored_items():
         assert list(join.sides("l", EndOfStream())) == []
 
 
+def test_punctuations_remain_below_the_items_that_wait():
+    """They go on with the item's match, or with its row."""
+    settings: dict[str, Any] = {"by": [], "time": "time", "before": 0, "after": 10, "how": "left"}
+    with open_slet(Join, sides=["l", "r"], **settings) as join:
+        first, second, third = ({"time": time} for time in (5, 20, 21))
+        for item in (first, second, third, Punctuation(30)):
+            assert list(join.sides("l", item)) == []
+        assert list(join.sides("r", Punctuation(14))) == [Punctuation.before(5)]
+        assert list(join.sides("r", Punctuation(15))) == [{"time": 5, "l": first, "r": None}, Punctuation(15)]
+        match = {"time": 20}
+        assert list(join.sides("r", match)) == [{"time": 20, "l": second, "r": match}]
+        assert list(join.sides("r", Punctuation(25))) == [Punctuation.before(21)]
+        assert list(join.sides("r", Punctuation(31))) == [{"time": 21, "l": third, "r": None}, Punctuation(30)]
+
+
 def test_many_items_of_one_key_are_searched_by_time():
     """Those that are close are found, and nothing else is looked at."""
     looked = 0
@@ -399,7 +414,7 @@ def test_many_items_of_one_key_are_searched_by_time():
 
     with open_slet(Join, sides=["l", "r"], by=[], time="time", within=1) as join:
         for time in range(10_000):
-            list(join.sides("l", {"time": Time(time)}))
+            list(join.sides("l", {"time": Time(time * 7 % 10_000)}))
         found = [row["l"]["time"] for row in join.sides("r", {"time": 7_000})]
         assert found == [6_999, 7_000, 7_001]
         assert looked < 50
