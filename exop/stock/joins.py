@@ -136,6 +136,7 @@ class Join(Slet, name="join"):
         before: The maximum time by which an item of the right side is earlier than that of the left side; by default
             `within`.
         after: The maximum time by which it is later; by default `within`.
+        rows: Instead of a distance: the number of the last items of each side and key with which an item is joined.
         on: Fields that have other names on a side: `{"tolls": {"vid": "car", "time": "at"}}`. Results have the names in
             `by` and `time`.
         where: A further condition on a result, which is called `item`: `"item.cars.speed > item.tolls.limit"`.
@@ -148,6 +149,7 @@ class Join(Slet, name="join"):
     within: float | None = None
     before: float | None = None
     after: float | None = None
+    rows: int = 0
     on: dict[str, dict[str, str]] = field(default_factory=dict)
     where: str = ""
     how: How = "inner"
@@ -159,6 +161,7 @@ class Join(Slet, name="join"):
         """Return a specification whose output has the fields of a result; refuse a field that a side lacks."""
         sides = {port.partition(".")[2]: carried for port, carried in inputs.items()}
         _check(settings, sides)
+        _check_fields(settings, sides)
         spec, how, fields = spec_of(cls), settings["how"], (*_fields(settings["by"]), settings["time"])
         # Rows of columns are dictionaries when the slet receives them.
         items = [(side, dict if carried.form == "columns" else carried.item) for side, carried in sides.items()]
@@ -213,6 +216,10 @@ class Join(Slet, name="join"):
         # An item that fails has done so here, and changes nothing.
         if (entries := of.entries.get(key)) is None:
             of.entries[key] = [entry]
+        elif self.rows:  # in the order of arrival
+            entries.append(entry)
+            kept.added -= max(0, len(entries) - self.rows)
+            del entries[: -self.rows]
         elif entries[-1][0] <= time:
             entries.append(entry)
         else:
@@ -323,7 +330,8 @@ class Join(Slet, name="join"):
         self._look()
         self._sweep()
         for side, of in self._of.items():
-            found = sorted(entry for entries in of.entries.values() for entry in entries)
+            order = itemgetter(1) if self.rows else itemgetter(0, 1)
+            found = sorted((entry for entries in of.entries.values() for entry in entries), key=order)
             of.entries, of.waiting = {}, []
             kept.sides[side] = of.entries
             for entry in found:
@@ -368,37 +376,50 @@ def _whole(length: float) -> float:
 
 def _band(settings: Mapping[str, Any]) -> tuple[float, float]:
     """Return how much younger, and how much older than the left item the right one may be."""
+    if settings["rows"]:
+        return math.inf, math.inf
     after, before = (settings["within"] if (one := settings[name]) is None else one for name in ("after", "before"))
     return after, before
 
 
+def _wrong(setting: str, problem: str) -> SettingError:
+    return SettingError(place="", setting=setting, problem=problem)
+
+
 def _check(settings: Mapping[str, Any], sides: Mapping[str, PortType]) -> None:
-    """Refuse distances, names and fields that do not fit."""
-    by, time, on = _fields(settings["by"]), settings["time"], settings["on"]
-    for setting in ("within", "before", "after"):
-        if (length := settings[setting]) is not None and not 0 <= length < math.inf:
-            problem = f"it is {length:g}, and must be finite, and 0 or more"
-            raise SettingError(place="", setting=setting, problem=problem)
-    if None in _band(settings):
-        raise SettingError(
-            place="", setting="within", problem="give the distance of the times, or `before` and `after`"
+    """Refuse distances that do not fit, and settings for two sides if there is another number of sides."""
+    given = [name for name in ("within", "before", "after") if settings[name] is not None]
+    sided = [name for name in given if name != "within"] + ["how"] * (settings["how"] != "inner")
+    for setting in given:
+        if not 0 <= (length := settings[setting]) < math.inf:
+            raise _wrong(setting, f"it is {length:g}, and must be finite, and 0 or more")
+    if (rows := settings["rows"]) < 0:
+        raise _wrong("rows", f"it is {rows}, and must be 1 or more; 0: leave it out")
+    if rows and (given or sided):
+        other = (given or sided)[0]
+        raise _wrong(
+            "rows", f"the last items are joined at any distance, by an inner join; leave out `rows` or `{other}`"
         )
-    sided = [name for name in ("before", "after") if settings[name] is not None]
-    sided += ["how"] if settings["how"] != "inner" else []
+    if None in _band(settings):
+        raise _wrong("within", "give the distance of the times, or `before` and `after`, or a number of `rows`")
     if sides and len(sides) != 2 and sided:
         problem = f"it needs two sides, a left and a right one, and there are {len(sides)}: {', '.join(sides)}"
-        raise SettingError(place="", setting=sided[0], problem=problem)
+        raise _wrong(sided[0], problem)
+
+
+def _check_fields(settings: Mapping[str, Any], sides: Mapping[str, PortType]) -> None:
+    """Refuse names that do not fit, and fields that a side lacks."""
+    by, time, on = _fields(settings["by"]), settings["time"], settings["on"]
     for side, others in on.items():
         if sides and side not in sides:
-            raise SettingError(place="", setting="on", problem=f"there is no side {side!r}; {suggest(side, sides)}")
+            raise _wrong("on", f"there is no side {side!r}; {suggest(side, sides)}")
         for name in others:
             if name not in (*by, time):
-                problem = f"{name!r} is no field of `by` or `time`; {suggest(name, (*by, time))}"
-                raise SettingError(place="", setting="on", problem=problem)
+                raise _wrong("on", f"{name!r} is no field of `by` or `time`; {suggest(name, (*by, time))}")
     for side, carried in sides.items():
         if side in (*by, time):
             problem = f"the side {side!r} has the name of a field of the result; connect it under another name"
-            raise SettingError(place="", setting="time" if side == time else "by", problem=problem)
+            raise _wrong("time" if side == time else "by", problem)
         others = on.get(side, {})
         for setting, name in (*(("by", name) for name in by), ("time", time)):
             carried.check_field("", setting, others.get(name, name))

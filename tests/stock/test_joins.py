@@ -311,8 +311,14 @@ def test_the_settings_of_two_sides_are_checked():
     sides = {"cars": app.add("cars", cars), "tolls": app.add("tolls", tolls)}
     others = {"cars": sides["cars"]}
     for wrong, text in (
-        ({"within": None}, "'within' does not fit: give the distance of the times, or `before` and `after`"),
+        ({"within": None}, "'within' does not fit: give the distance of the times, or `before` and `after`, or"),
         ({"within": None, "after": 1}, "'within' does not fit: give the distance"),
+        ({"rows": 2}, "'rows' does not fit: the last items are joined at any distance"),
+        (
+            {"rows": 2, "within": None, "how": "left"},
+            "'rows' does not fit: the last items are joined .* leave out `rows` or `how`",
+        ),
+        ({"rows": -1, "within": None}, "'rows' does not fit: it is -1"),
         ({"before": -1}, "'before' does not fit: it is -1, and must be finite"),
         ({"after": math.inf}, "'after' does not fit: it is inf, and must be finite"),
         ({"how": "anti", "sides": others}, "'how' does not fit: it needs two sides, .* there are 1: cars"),
@@ -400,6 +406,23 @@ def test_punctuations_remain_below_the_items_that_wait():
         assert list(join.sides("r", match)) == [{"time": 20, "l": second, "r": match}]
         assert list(join.sides("r", Punctuation(25))) == [Punctuation.before(21)]
         assert list(join.sides("r", Punctuation(31))) == [{"time": 21, "l": third, "r": None}, Punctuation(30)]
+
+
+def test_the_last_items_of_each_key():
+    """An item is joined with the last ones of the other sides, at any distance, in the order of their arrival."""
+    kept = Kept()
+    settings: dict[str, Any] = {"sides": ["l", "r"], "by": "vid", "time": "time"}
+    with open_slet(Join, kept=kept, rows=2, **settings) as join:
+        for vid, time in ((1, 900), (1, 5), (2, 1), (1, 7), (1, 6)):
+            assert list(join.sides("l", {"vid": vid, "time": time})) == []
+        assert [row["l"]["time"] for row in join.sides("r", {"vid": 1, "time": 100})] == [7, 6]
+        assert join.metrics() == {"kept": 4}
+    kept = load_memento(dump_memento(kept, "kept"), Kept, "kept")
+    with open_slet(Join, kept=kept, rows=1, **settings) as join:
+        assert [row["l"]["time"] for row in join.sides("r", {"vid": 1, "time": 101})] == [7, 6]
+        assert [row["r"]["time"] for row in join.sides("l", {"vid": 1, "time": 102})] == [101]
+        assert [row["l"]["time"] for row in join.sides("r", {"vid": 1, "time": 103})] == [102]
+        assert join.metrics() == {"kept": 3}
 
 
 def test_many_items_of_one_key_are_searched_by_time():
