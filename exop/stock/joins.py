@@ -13,15 +13,12 @@ from itertools import product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Optional, Self, TypeAlias, TypedDict
 
-from exop.errors import SettingError, suggest
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, spec_of
 from exop.model.slets.spec import SletSpec
-from exop.runtime.channels.base import ControlMerge
-from exop.runtime.channels.partitioned import key_reader, time_reader
 from exop.safe_repr import error_text
+from exop.stock.sides import Merge, Progress, check_fields, fields_of, following, item_reader, wrong
 
 if TYPE_CHECKING:
     from exop.expressions import Expression
@@ -38,23 +35,16 @@ _MANY: Final = 16
 _WAITING: Final[dict[How, tuple[int, ...]]] = {"inner": (), "left": (0,), "right": (1,), "outer": (0, 1)}
 _FILTERS: Final = ("semi", "anti")
 _NOBODY: Final[Entry] = [-math.inf, -1, None, True]
-#: Floats have gaps from here on; the time after an integer is the next integer.
-_EXACT: Final = 2**53
 
 
-class Kept(Memento, version=2):
+class Kept(Progress, version=2):
     """The items with which later items may be joined, by side and key, in the order of their times.
 
-    `complete` is the time up to which each side is complete, `said` the minimum of these, `emitted` the time of the
-    last emitted punctuation, and `merged` the state of the merge of punctuations. `arrived` is the number of items so
-    far, `added` those since the last sweep, and `swept` the number of items after the sweep.
+    `arrived` is the number of items so far, `added` those since the last sweep, and `swept` the number of items after
+    the sweep.
     """
 
     sides: dict[str, dict[Any, list[Entry]]] = field(default_factory=dict)
-    complete: dict[str, int | float] = field(default_factory=dict)
-    said: float = -math.inf
-    emitted: float = -math.inf
-    merged: dict[str, Any] = field(default_factory=dict)
     arrived: int = 0
     added: int = 0
     swept: int = 0
@@ -161,8 +151,8 @@ class Join(Slet, name="join"):
         """Return a specification whose output has the fields of a result; refuse a field that a side lacks."""
         sides = {port.partition(".")[2]: carried for port, carried in inputs.items()}
         _check(settings, sides)
-        _check_fields(settings, sides)
-        spec, how, fields = spec_of(cls), settings["how"], (*_fields(settings["by"]), settings["time"])
+        check_fields(settings, sides)
+        spec, how, fields = spec_of(cls), settings["how"], (*fields_of(settings["by"]), settings["time"])
         # Rows of columns are dictionaries when the slet receives them.
         items = [(side, dict if carried.form == "columns" else carried.item) for side, carried in sides.items()]
         if settings["where"]:
@@ -186,7 +176,7 @@ class Join(Slet, name="join"):
         for number, name in enumerate(names):
             renamed = self.on.get(name, {})
             reach, back = (before, after) if number else (after, before)
-            read = _item_reader(self.by, self.time, renamed)
+            read = item_reader(self.by, self.time, renamed)
             rows = _rows_function(self.by, self.time, names, number)
             self._of[name] = _Side(name, number, read, rows, reach, back, number in waiting)
         if len(names) == 2:
@@ -267,25 +257,14 @@ class Join(Slet, name="join"):
     def _complete(self, side: str, mark: Punctuation | EndOfStream) -> list[Any | Punctuation]:
         """Note the time through which a side is complete; return the items joined with none, and the punctuations."""
         kept = self.kept
-        due = [one for one in self._merge.on(side, mark) if isinstance(one, Punctuation)]
-        kept.merged = self._merge.capture()
-        kept.said = max([kept.said, *(one.time for one in due)])
-        time = math.inf if isinstance(mark, EndOfStream) else mark.time
-        complete = kept.complete | {side: max(time, kept.complete.get(side, time))}
-        # An idle side does not hold up the others: its items through `said` are late.
-        kept.complete = {name: max(complete.get(name, kept.said), kept.said) for name in self._of}
+        due = self._merge.note(side, mark)
         self._look()
         found = self._expired()
-        if kept.added > kept.swept + _FEW or time == math.inf:
+        if kept.added > kept.swept + _FEW or isinstance(mark, EndOfStream):
             self._sweep()
-        for one in due:
-            # Rows of items that wait are still to come.
-            first = min((of.waiting[0][0] for of in self._of.values() if of.waiting), default=math.inf)
-            possible = one if one.time < first else Punctuation.before(first, one.idle)
-            if possible.time > kept.emitted:
-                kept.emitted = possible.time
-                found.append(possible)
-        return found
+        # Rows of items that wait are still to come.
+        first = min((of.waiting[0][0] for of in self._of.values() if of.waiting), default=math.inf)
+        return [*found, *self._merge.allowed(due, first)]
 
     def _look(self) -> None:
         """Find the latest time of late items, and the earliest time that a later item can have, for each side."""
@@ -294,8 +273,7 @@ class Join(Slet, name="join"):
             of.complete = kept.complete.get(side, kept.said)
         for of in self._of.values():
             time = min((one.complete for one in self._of.values() if one is not of), default=math.inf)
-            gaps = _EXACT <= abs(time) < math.inf
-            of.horizon = int(time) + 1 if gaps else math.nextafter(time, math.inf)
+            of.horizon = following(time)
 
     def _expired(self) -> list[Any]:
         """Return the rows of the items whose partners are excluded now, in the order of their times."""
@@ -323,10 +301,7 @@ class Join(Slet, name="join"):
 
     def _adopt(self, kept: Kept) -> None:
         """Continue with a memento, perhaps of other settings."""
-        self._merge = ControlMerge()
-        self._merge.expect(self._of)
-        if kept.merged:
-            self._merge.restore(kept.merged)
+        self._merge = Merge(kept, self._of)
         self._look()
         self._sweep()
         for side, of in self._of.items():
@@ -344,31 +319,6 @@ class Join(Slet, name="join"):
                         of.waiting.append((entry[0], entry[1], key, entry))  # sorted, and therefore a heap
 
 
-def _fields(by: str | list[str]) -> tuple[str, ...]:
-    return (by,) if isinstance(by, str) else tuple(by)
-
-
-def _item_reader(by: str | list[str], time: str, renamed: Mapping[str, str]) -> Callable[[Any], tuple[Any, float]]:
-    """Return the function that reads the key and the time of an item; NaN equals itself, in keys."""
-    name = renamed.get(time, time)
-    read = key_reader([*(renamed.get(one, one) for one in _fields(by)), name])
-    checked = time_reader(name)
-
-    def one(item: Any) -> tuple[Any, float]:
-        key, moment = read(item)
-        if moment.__class__ is not int and not (moment.__class__ is float and -math.inf < moment < math.inf):
-            moment = checked(item)
-        return (key if key == key else math.nan), moment
-
-    def several(item: Any) -> tuple[Any, float]:
-        *keys, moment = read(item)
-        if moment.__class__ is not int and not (moment.__class__ is float and -math.inf < moment < math.inf):
-            moment = checked(item)
-        return tuple([key if key == key else math.nan for key in keys]), moment
-
-    return one if isinstance(by, str) else several
-
-
 def _whole(length: float) -> float:
     """Return a whole length as an integer, so that the distances of integers are exact."""
     return int(length) if not length % 1 else length
@@ -382,47 +332,25 @@ def _band(settings: Mapping[str, Any]) -> tuple[float, float]:
     return after, before
 
 
-def _wrong(setting: str, problem: str) -> SettingError:
-    return SettingError(place="", setting=setting, problem=problem)
-
-
 def _check(settings: Mapping[str, Any], sides: Mapping[str, PortType]) -> None:
     """Refuse distances that do not fit, and settings for two sides if there is another number of sides."""
     given = [name for name in ("within", "before", "after") if settings[name] is not None]
     sided = [name for name in given if name != "within"] + ["how"] * (settings["how"] != "inner")
     for setting in given:
         if not 0 <= (length := settings[setting]) < math.inf:
-            raise _wrong(setting, f"it is {length:g}, and must be finite, and 0 or more")
+            raise wrong(setting, f"it is {length:g}, and must be finite, and 0 or more")
     if (rows := settings["rows"]) < 0:
-        raise _wrong("rows", f"it is {rows}, and must be 1 or more; 0: leave it out")
+        raise wrong("rows", f"it is {rows}, and must be 1 or more; 0: leave it out")
     if rows and (given or sided):
         other = (given or sided)[0]
-        raise _wrong(
+        raise wrong(
             "rows", f"the last items are joined at any distance, by an inner join; leave out `rows` or `{other}`"
         )
     if None in _band(settings):
-        raise _wrong("within", "give the distance of the times, or `before` and `after`, or a number of `rows`")
+        raise wrong("within", "give the distance of the times, or `before` and `after`, or a number of `rows`")
     if sides and len(sides) != 2 and sided:
         problem = f"it needs two sides, a left and a right one, and there are {len(sides)}: {', '.join(sides)}"
-        raise _wrong(sided[0], problem)
-
-
-def _check_fields(settings: Mapping[str, Any], sides: Mapping[str, PortType]) -> None:
-    """Refuse names that do not fit, and fields that a side lacks."""
-    by, time, on = _fields(settings["by"]), settings["time"], settings["on"]
-    for side, others in on.items():
-        if sides and side not in sides:
-            raise _wrong("on", f"there is no side {side!r}; {suggest(side, sides)}")
-        for name in others:
-            if name not in (*by, time):
-                raise _wrong("on", f"{name!r} is no field of `by` or `time`; {suggest(name, (*by, time))}")
-    for side, carried in sides.items():
-        if side in (*by, time):
-            problem = f"the side {side!r} has the name of a field of the result; connect it under another name"
-            raise _wrong("time" if side == time else "by", problem)
-        others = on.get(side, {})
-        for setting, name in (*(("by", name) for name in by), ("time", time)):
-            carried.check_field("", setting, others.get(name, name))
+        raise wrong(sided[0], problem)
 
 
 def _condition(text: str, result: PortType) -> Expression:
