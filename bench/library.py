@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from bench.harness import Result, Side, compare, paired, timed
 from bench.hop import Chain, Counter
+from bench.joins import BY_HAND, joins
 from exop import Application, EndOfStream, Memento, OutputPort, Platform, Punctuation, Slet, input_port, slet
 from exop.expressions import Names, read
 from exop.plugin import PortType
@@ -25,7 +26,6 @@ from exop.stock.rows import Counted, Filter, Map, Number, Split
 from exop.testing import CollectingOutput
 from exop.testing import open as open_slet
 
-BY_HAND: Final = "the same slet by hand"
 CALLS: Final = "the same calls"
 
 
@@ -256,6 +256,7 @@ def measure(*, rounds: Annotated[int, "how many pairs of runs"] = 15) -> Iterato
             name_of = f"library/expressions/columns{rows}/{name}"
             yield compare(name_of, "us", floor=floor, candidate=candidate, against=CALLS, rounds=rounds)
     yield from aggregates(rounds)
+    yield from joins(rounds)
 
 
 def columns_of(rows: int) -> tuple[Any, dict[str, Any]]:

@@ -7,18 +7,17 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import product
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Optional, Self, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Optional, Self, TypeAlias
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.safe_repr import error_text
-from exop.stock.sides import Merge, Progress, check_fields, fields_of, following, item_reader, wrong
+from exop.stock.sides import Merge, Progress, check_fields, fields_of, following, item_reader, result_type, wrong
 
 if TYPE_CHECKING:
     from exop.expressions import Expression
@@ -156,7 +155,7 @@ class Join(Slet, name="join"):
         # Rows of columns are dictionaries when the slet receives them.
         items = [(side, dict if carried.form == "columns" else carried.item) for side, carried in sides.items()]
         if settings["where"]:
-            _condition(settings["where"], PortType(_result(fields, tuple(items)) if sides else Any))
+            _condition(settings["where"], PortType(result_type(fields, tuple(items)) if sides else Any))
         if not sides:
             result: Any = Any if how in _FILTERS else dict
         elif how in _FILTERS:
@@ -164,7 +163,7 @@ class Join(Slet, name="join"):
         else:
             lone = {1 - number for number in _WAITING[how]}
             optional = [(side, Optional[item] if n in lone else item) for n, (side, item) in enumerate(items)]  # noqa: UP045 (made at run time)
-            result = _result(fields, tuple(optional))
+            result = result_type(fields, tuple(optional))
         return spec.with_outputs({OUT: replace(spec.ports[OUT].type, item=result)})
 
     def __enter__(self) -> Self:
@@ -387,16 +386,3 @@ def _rows_function(by: str | list[str], time: str, sides: list[str], number: int
     row = ", ".join(f"{name!r}: {value}" for name, value in fields.items())
     function: Callable[..., list[Any]] = eval(f"lambda key, {entries[number]}, found: [{{{row}}} for {found} in found]")
     return function
-
-
-def _result(fields: tuple[str, ...], sides: tuple[tuple[str, Any], ...]) -> Any:
-    """Return the type of the results; the same one for the same sides."""
-    try:
-        return _made(fields, sides)
-    except TypeError:  # a type that cannot be a key
-        return _made.__wrapped__(fields, sides)
-
-
-@lru_cache(maxsize=128)
-def _made(fields: tuple[str, ...], sides: tuple[tuple[str, Any], ...]) -> Any:
-    return TypedDict("Joined", dict.fromkeys(fields, Any) | dict(sides))  # type: ignore[operator]

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from exop.model.slets.slet import slet
 from exop.stock.aggregates import Aggregate
+from exop.stock.asof import Asof
 from exop.stock.event_time import Clock, Watermark
 from exop.stock.joins import Join
 from exop.stock.order import BSort, Dedupe, Delay, Ordered
@@ -32,4 +33,4 @@ def show(item: Any) -> None:
 _SOURCES = (count_up, Clock, read_lines, read_csv, read_log, read_parquet)
 _ROWS = (pass_on, show, Filter, Map, Split, Tokenize, Number, Sample)
 _ORDER = (BSort, Ordered, Dedupe, Delay)
-STOCK = (*_SOURCES, *_ROWS, *_ORDER, Join, Watermark, Aggregate, WriteLines, WriteSqlite, WriteParquet)
+STOCK = (*_SOURCES, *_ROWS, *_ORDER, Join, Asof, Watermark, Aggregate, WriteLines, WriteSqlite, WriteParquet)

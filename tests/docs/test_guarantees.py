@@ -82,6 +82,7 @@ PROOFS = {
         "stock/test_order.py::test_another_instance_goes_on_while_rows_flow",
     ],
     "`stock:join`": [STOCK_KILLS, "stock/test_joins.py::test_any_streams"],
+    "`stock:asof`": ["stock/test_asof.py::test_the_results_do_not_depend_on_how_the_inputs_interleave"],
     "`stock:watermark`": ["bench/test_event_time.py::test_windows_and_late_items_are_those_of_the_sorted_whole"],
     "iterates an input port": [KILLS, GOING_ON + "test_what_a_pulling_slet_has_taken_is_kept"],
     "calls `pull()`": [GOING_ON + "test_what_was_pulled_and_is_kept_in_the_memento"],
