@@ -12,7 +12,7 @@ from itertools import product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Optional, Self, TypeAlias
 
-from exop.model.items import EndOfStream, Punctuation
+from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, spec_of
 from exop.model.slets.spec import SletSpec
@@ -96,11 +96,18 @@ class _Side:
         if len(entries) < _MANY:
             return [entry for entry in entries if low <= entry[0] - time <= high]
 
-        def distance(entry: Entry) -> float:
-            return entry[0] - time  # type: ignore[no-any-return]
-
-        first = bisect_left(entries, low, key=distance)
-        return entries[first : bisect_right(entries, high, first, key=distance)]
+        first = bisect_left(entries, [time + low])
+        last = bisect_right(entries, [time + high, math.inf], first)
+        # The differences decide, as everywhere: sums of floats are rounded differently.
+        while first and entries[first - 1][0] - time >= low:
+            first -= 1
+        while first < last and entries[first][0] - time < low:
+            first += 1
+        while last < len(entries) and entries[last][0] - time <= high:
+            last += 1
+        while first < last and entries[last - 1][0] - time > high:
+            last -= 1
+        return entries[first:last]
 
 
 class Join(Slet, name="join"):
@@ -190,7 +197,7 @@ class Join(Slet, name="join"):
         kept, of = self.kept, self._of[side]
         if kept.sides.get(side) is not of.entries:  # the memento is handed over after the opening
             self._adopt(kept)
-        if isinstance(item, (Punctuation, EndOfStream)):
+        if isinstance(item, CONTROL):
             return self._complete(side, item)
         key, time = of.read(item)
         if time <= of.complete:
@@ -234,8 +241,9 @@ class Join(Slet, name="join"):
         if self._filters:
             lefts = near if of.number else [entry] * bool(near)
             rows = [left[2] for left in lefts if not left[3]] if self.how == "semi" else []
+        entry[3] = entry[3] or bool(near)
         for one in near:
-            one[3] = entry[3] = True
+            one[3] = True
         return rows
 
     def _rows_of_many(self, of: _Side, key: Any, entry: Entry) -> list[Any]:

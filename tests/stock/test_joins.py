@@ -443,6 +443,21 @@ def test_many_items_of_one_key_are_searched_by_time():
         assert looked < 50
 
 
+tenths = st.integers(0, 40).map(lambda number: number * 0.1)
+
+
+@given(st.lists(tenths, min_size=16, max_size=40), tenths, st.sampled_from([0.1, 0.3, 0.7]), st.booleans())
+def test_the_differences_of_floats_decide(times, time, distance, left):
+    """However many items of a key there are, on either side, and whichever arrives first."""
+    with open_slet(Join, sides=["l", "r"], by=[], time="time", before=distance, after=distance / 2) as join:
+        for one in times:
+            list(join.sides("r" if left else "l", {"time": one}))
+        found = list(join.sides("l" if left else "r", {"time": time}))
+    pairs = [(time, one) if left else (one, time) for one in sorted(times)]
+    near = [pair for pair in pairs if -distance <= pair[1] - pair[0] <= distance / 2]
+    assert [(row["l"]["time"], row["r"]["time"]) for row in found] == near
+
+
 class JoinToo(Join, name="join_too"):
     """The same by other code."""
 
