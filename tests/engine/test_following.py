@@ -320,7 +320,7 @@ def test_a_successor_that_does_not_get_to_the_same_state_changes_nothing(monkeyp
 
 def test_a_successor_with_other_watermarks_begins_behind_its_predecessor(monkeypatch):
     """It would close windows in other batches: it begins when the predecessor rests."""
-    monkeypatch.setattr(following, "_PATIENCE", 0.2)
+    monkeypatch.setattr(following, "_PATIENCE", 2.0)
     WORLD.limit = 10**9
     with Platform() as platform:
         mesh = platform.apply(app().build())
