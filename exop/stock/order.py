@@ -41,7 +41,30 @@ class Unsorted(Memento):
     swept: int = 0
 
 
-class BSort(Slet, Generic[T], name="bsort"):
+class _InOrder(Slet, Generic[T]):
+    """The base of slets that compare the items of a group by a field; a subclass declares its `slack`."""
+
+    reopens: ClassVar[bool] = True
+    on: str
+    by: str | list[str] = ""
+    late: OutputPort[T]
+
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Refuse a field that the input lacks, and a slack below 0."""
+        return _checked(cls, settings, inputs, fields=("on", "by"), lengths=("slack",))
+
+    @classmethod
+    def restores(cls, before: Any, after: Any) -> str | None:
+        """Return the reason if the state belongs to other groups, or to another field."""
+        return _changed(before, after, "on", "by")
+
+    def __enter__(self) -> Self:
+        self._value, self._key = time_reader(self.on), key_reader(self.by)
+        return self
+
+
+class BSort(_InOrder[T], name="bsort"):
     """Sort a stream that is nearly in order: hold back a few items, and emit the smallest one.
 
     Each group holds back `slack` items; if one more arrives, the smallest of them leaves, of equal ones the first. That
@@ -55,26 +78,8 @@ class BSort(Slet, Generic[T], name="bsort"):
         by: The field, or the fields, whose values make a group; by default, all items are one group.
     """
 
-    reopens: ClassVar[bool] = True
-    on: str
     slack: int
-    by: str | list[str] = ""
     unsorted: Unsorted
-    late: OutputPort[T]
-
-    @classmethod
-    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Refuse a field that the input lacks, and a slack below 0."""
-        return _checked(cls, settings, inputs, fields=("on", "by"), lengths=("slack",))
-
-    @classmethod
-    def restores(cls, before: Any, after: Any) -> str | None:
-        """Return the reason if the items that wait belong to other groups, or are sorted by another field."""
-        return _changed(before, after, "on", "by")
-
-    def __enter__(self) -> Self:
-        self._value, self._key = time_reader(self.on), key_reader(self.by)
-        return self
 
     @input_port
     def item(self, item: T | Punctuation | EndOfStream) -> Iterable[T | Punctuation]:
@@ -128,7 +133,7 @@ class Largest(Memento):
     groups: dict[Any, list[int | float]] = field(default_factory=dict)
 
 
-class Ordered(Slet, Generic[T], name="ordered"):
+class Ordered(_InOrder[T], name="ordered"):
     """Forward the items that are in order, and emit the others at `late`.
 
     An item is in order if at most `slack` earlier items of its group are larger. Late items are counted even if `late`
@@ -140,26 +145,8 @@ class Ordered(Slet, Generic[T], name="ordered"):
         by: The field, or the fields, whose values make a group; by default, all items are one group.
     """
 
-    reopens: ClassVar[bool] = True
-    on: str
     slack: int = 0
-    by: str | list[str] = ""
     largest: Largest
-    late: OutputPort[T]
-
-    @classmethod
-    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Refuse a field that the input lacks, and a slack below 0."""
-        return _checked(cls, settings, inputs, fields=("on", "by"), lengths=("slack",))
-
-    @classmethod
-    def restores(cls, before: Any, after: Any) -> str | None:
-        """Return the reason if the values belong to other groups, or to another field."""
-        return _changed(before, after, "on", "by")
-
-    def __enter__(self) -> Self:
-        self._value, self._key = time_reader(self.on), key_reader(self.by)
-        return self
 
     @input_port
     def item(self, item: T) -> T | None:
