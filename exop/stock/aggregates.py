@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from functools import lru_cache
-from typing import Any, Final, Literal, Self, TypedDict
+from typing import Any, Final, Literal, Self
 
 from exop.engine.engine import Engine
 from exop.engine.slet import AggregateSlet, aggregate_ports, aggregation_of
@@ -15,6 +14,7 @@ from exop.model.slets.ports import OUT, OutputPort, PortType
 from exop.model.slets.slet import input_port, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.model.values.columns import batch_type
+from exop.stock.rows import result_type
 
 #: The port of the rows.
 _ROWS: Final = "rows"
@@ -76,7 +76,7 @@ class Aggregate(AggregateSlet, name="aggregate"):
         kinds = {one.name: one.type.cls for one in PortType(batch_type(), "columns", of.out).items.fields.values()}
         sure = {name for name, (_, column) in of.values.items() if not column or not of.columns.field(column).nullable}
         sure |= {of.time, *(name for name, (call, _) in of.values.items() if call in ("count", "distinct", "collect"))}
-        result = _row(tuple((name, kind if name in sure else kind | None) for name, kind in kinds.items()))
+        result = result_type("Aggregated", {n: kind if n in sure else kind | None for n, kind in kinds.items()})
         types = {OUT: PortType(result, "batch", punctuation=True), "late": PortType(taken.item)}
         return replace(spec, inputs=(rows,)).with_outputs(types)
 
@@ -127,9 +127,3 @@ class Aggregate(AggregateSlet, name="aggregate"):
 def _form(wanted: str, taken: PortType | None) -> str:
     """Return the form in which rows are processed, given the setting and what arrives."""
     return wanted or ("columns" if taken is None or taken.form == "columns" else "items")
-
-
-@lru_cache(maxsize=128)
-def _row(columns: tuple[tuple[str, Any], ...]) -> Any:
-    """Return the type of the results; the same one for the same columns."""
-    return TypedDict("Aggregated", dict(columns))  # type: ignore[operator]

@@ -15,7 +15,8 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, spec_of
 from exop.model.slets.spec import SletSpec
-from exop.stock.sides import Merge, Progress, check_fields, fields_of, following, item_reader, result_type, wrong
+from exop.stock.rows import result_type
+from exop.stock.sides import Merge, Progress, check_fields, fields_of, following, item_reader, wrong
 
 #: A stored item: its time, its number by arrival, and the item.
 Entry: TypeAlias = list[Any]
@@ -75,10 +76,9 @@ class Asof(Slet, name="asof"):
         check_fields(settings, sides)
         # Rows of columns are dictionaries when the slet receives them.
         left, right = (dict if carried.form == "columns" else carried.item for carried in sides.values())
-        result = result_type(
-            (*fields_of(settings["by"]), settings["time"]),
-            (("left", left), ("right", Optional[right])),  # noqa: UP045 (made at run time)
-        )
+        fields = dict.fromkeys((*fields_of(settings["by"]), settings["time"]), Any)
+        sided = {"left": left, "right": Optional[right]}  # noqa: UP045 (made at run time)
+        result = result_type("Joined", fields | sided)
         spec = spec_of(cls)
         return spec.with_outputs({OUT: replace(spec.ports[OUT].type, item=result)})
 

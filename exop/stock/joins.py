@@ -17,7 +17,8 @@ from exop.model.slets.ports import OUT, OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.safe_repr import error_text
-from exop.stock.sides import Merge, Progress, check_fields, fields_of, following, item_reader, result_type, wrong
+from exop.stock.rows import result_type
+from exop.stock.sides import Merge, Progress, check_fields, fields_of, following, item_reader, wrong
 
 if TYPE_CHECKING:
     from exop.expressions import Expression
@@ -162,7 +163,10 @@ class Join(Slet, name="join"):
         # Rows of columns are dictionaries when the slet receives them.
         items = [(side, dict if carried.form == "columns" else carried.item) for side, carried in sides.items()]
         if settings["where"]:
-            _condition(settings["where"], PortType(result_type(fields, tuple(items)) if sides else Any))
+            _condition(
+                settings["where"],
+                PortType(result_type("Joined", dict.fromkeys(fields, Any) | dict(items)) if sides else Any),
+            )
         if not sides:
             result: Any = Any if how in _FILTERS else dict
         elif how in _FILTERS:
@@ -170,7 +174,7 @@ class Join(Slet, name="join"):
         else:
             lone = {1 - number for number in _WAITING[how]}
             optional = [(side, Optional[item] if n in lone else item) for n, (side, item) in enumerate(items)]  # noqa: UP045 (made at run time)
-            result = result_type(fields, tuple(optional))
+            result = result_type("Joined", dict.fromkeys(fields, Any) | dict(optional))
         return spec.with_outputs({OUT: replace(spec.ports[OUT].type, item=result)})
 
     def __enter__(self) -> Self:

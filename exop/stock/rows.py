@@ -389,11 +389,16 @@ def row_type(taken: PortType | None, fields: Mapping[str, Type]) -> PortType:
             if not one.required and taken.form == "columns":  # the column may have NULL
                 kind = Union[kind, None]  # noqa: UP007 (built at run time)
             known[name] = NotRequired[kind] if not one.required and taken.items.is_row else kind
-    found = tuple((known | {name: _annotation(kind) for name, kind in fields.items()}).items())
+    return PortType(result_type("Row", known | {name: _annotation(kind) for name, kind in fields.items()}))
+
+
+def result_type(name: str, fields: Mapping[str, Any]) -> Any:
+    """Return the type of dictionaries with fields of these types; the same one for the same fields."""
+    found = tuple(fields.items())
     try:
-        return PortType(_made(found))
+        return _made(name, found)
     except TypeError:  # a type that cannot be a key
-        return PortType(_made.__wrapped__(found))
+        return _made.__wrapped__(name, found)
 
 
 def _annotation(kind: Type) -> Any:
@@ -406,5 +411,5 @@ def _annotation(kind: Type) -> Any:
 
 
 @lru_cache(maxsize=128)
-def _made(fields: tuple[tuple[str, Any], ...]) -> Any:
-    return TypedDict("Row", dict(fields))  # type: ignore[operator]
+def _made(name: str, fields: tuple[tuple[str, Any], ...]) -> Any:
+    return TypedDict(name, dict(fields))  # type: ignore[operator]

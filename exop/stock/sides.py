@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from functools import lru_cache
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from exop.errors import SettingError, suggest
 from exop.model.items import EndOfStream, Punctuation
@@ -116,16 +115,3 @@ def check_fields(settings: Mapping[str, Any], sides: Mapping[str, PortType]) -> 
         others = on.get(side, {})
         for setting, name in (*(("by", name) for name in by), ("time", time)):
             carried.check_field("", setting, others.get(name, name))
-
-
-def result_type(fields: tuple[str, ...], sides: tuple[tuple[str, Any], ...]) -> Any:
-    """Return the type of the results; the same one for the same sides."""
-    try:
-        return _made(fields, sides)
-    except TypeError:  # a type that cannot be a key
-        return _made.__wrapped__(fields, sides)
-
-
-@lru_cache(maxsize=128)
-def _made(fields: tuple[str, ...], sides: tuple[tuple[str, Any], ...]) -> Any:
-    return TypedDict("Joined", dict.fromkeys(fields, Any) | dict(sides))  # type: ignore[operator]
