@@ -4,9 +4,11 @@ The names below are the public API; each is imported when it is first used, so `
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # `typing` takes half of the time before the command line can catch Ctrl-C
 if TYPE_CHECKING:
+    from typing import Any
+
     from exop.app import Application
     from exop.errors import ExopError
     from exop.hooks import hookimpl
@@ -49,7 +51,7 @@ __all__ += ["InputPort", "InputPorts", "Keyed", "Memento", "Mesh", "Node", "Outp
 __all__ += ["Punctuation", "ServiceRegistry", "Shadow", "Slet", "Tie", "connect", "hookimpl", "input_port", "slet"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     for module, names in _MODULES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(module), name)

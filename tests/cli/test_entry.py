@@ -57,6 +57,14 @@ def test_the_overview_imports_no_command():
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+def test_what_precedes_the_command_line_is_light():
+    """Until `main` can say that it was stopped, hardly anything is imported: Ctrl-C would print a traceback."""
+    heavy = "{'typing', 're', 'collections', 'contextlib', 'functools'}"
+    code = f"import sys; sys.path[:0] = {sys.path}; import exop.cli; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-ISc", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_help_of_an_unknown_command():
     """It is a mistake with the nearest name, and not the overview."""
     assert "services, ...; see `exop --help`" in answer_of("nothing", code=2), "there are more"
