@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from exop.errors import MeshError, WiringError, entry
 from exop.model.meshes.diff import Difference, difference
 from exop.model.meshes.entries import touched
-from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node, check_inputs
 from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_channels, check_ports
 from exop.model.reached import reached
 from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
@@ -368,13 +368,9 @@ def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]], ch
         raise MeshError(f"{node.name} cannot run here: {node.slet.factory.refusal}")
     check_ports(node.name, node.slet, node.ports)
     check_channels(mesh, node)
+    check_inputs(mesh, node.name, node.slet, node.ports)
     _check_families(mesh, node)
     for spec in node.slet.inputs:
-        if spec.name not in node.ports:
-            raise MeshError(
-                f"{node.name}.{spec.name} is connected to nothing: give it a channel, "
-                f"app.add({node.name!r}, …, {spec.name}=channel)"
-            )
         kind = mesh.channels[to := node.ports[spec.name]].kind
         entered = kind in ENTERED or kind not in kinds or kinds[kind].entered  # an unknown kind is refused as such
         if not mesh.producers(to) and not entered:

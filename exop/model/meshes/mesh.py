@@ -61,10 +61,7 @@ class Mesh(Graph):
             UnknownName, SettingError: as `SletSpec.configured`; or the mesh has no such channel.
         """
         complete = spec.configured(name, settings, beside_ports=True)
-        for port in spec.inputs:
-            if port.name not in ports:
-                channels = ", ".join(self.channels) or "no channel yet"
-                raise MeshError(f"{name}.{port.name} is connected to nothing; give {port.name}=CHANNEL ({channels})")
+        check_inputs(self, name, spec, ports)
         fresh = [port.name for port in spec.outputs if port.name not in ports and name not in self.nodes]
         own = self.own_channels(name, fresh)
         node = Node(name, spec, complete, {**ports, **own}, given=frozenset(settings), **care)
@@ -372,3 +369,10 @@ class Mesh(Graph):
         """Remove the channels of *before* that have no connection left."""
         left = {to for to in before.ports.values() if to not in self._ends.outputs and to not in self._ends.inputs}
         return self.edited(channels=dict.fromkeys(left))
+
+
+def check_inputs(mesh: Mesh, name: str, spec: SletSpec, ports: Mapping[str, str]) -> None:
+    """Refuse an input of the node *name* that is connected to nothing."""
+    for port in (one.name for one in spec.inputs if one.name not in ports):
+        channels = ", ".join(mesh.channels) or "no channel yet"
+        raise MeshError(f"{name}.{port} is connected to nothing; give {port}=CHANNEL ({channels})")

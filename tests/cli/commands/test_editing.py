@@ -262,6 +262,7 @@ def test_bad_input(line):
         ("rewire", "line.tag", "item=x:kew"): "has no kind 'kew'; known: direct",
         ("rewire", "line.tag", "item=x:queue,capacity=full"): "'capacity' does not fit",
         ("rewire", "line.sink", "item=numbers:queue"): "another channel 'numbers' already; choose another name",
+        ("rewire", "line.tag", "item="): "tag.item is connected to nothing; give item=CHANNEL (numbers, ",
         ("add", "line.tag", "line:shout", "item=numbers"): "has a node 'tag' already",
         ("add", "line.new", "line:shout"): "new.item is connected to nothing; give item=CHANNEL",
         ("move", "line.tga", "edge"): "has no node or channel 'tga'; did you mean 'tag'?",
