@@ -30,7 +30,7 @@ class Filter(Slet, Generic[T], name="filter"):
     """Forward the items for which a condition holds, and drop the others.
 
     A condition that is NULL, such as `None > 60`, does not hold. If the condition cannot be computed (because a field
-    is missing, or a text is compared with a number), the slet fails for the item.
+    is missing, or because of `"7" > 60`), the slet fails for the item; a text is never equal to a number.
 
     Args:
         where: The condition on `item`: `"item.speed > 60"`.
@@ -137,8 +137,8 @@ class Split(Slet, Generic[T], name="split"):
     """Send each item to the output ports whose conditions hold for it or, if no condition holds, to `rest`.
 
     There is one output port for each condition, and all outputs have the type of the input. A condition that is NULL,
-    such as `None > 60`, does not hold. If a condition cannot be tested (because a field is missing, or a text is
-    compared with a number), the slet fails for the item.
+    such as `None > 60`, does not hold. If a condition cannot be tested (because a field is missing, or because of
+    `"7" > 60`), the slet fails for the item; a text is never equal to a number.
 
     Args:
         conditions: A condition on `item` for each output port, by the name of the port: `{"fast": "item.speed > 60"}`.

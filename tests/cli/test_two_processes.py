@@ -81,6 +81,7 @@ def test_wrong_names(served, capsys):
         ("end", "counting.half"): "names a node",
         ("resume", "counting"): "counting.NODE",
         ("services", "(kind=slet)", "--on", "nobody"): "no platform has the name or number nobody; there are",
+        ("ps", "--state", "nowhere"): f"no platform answers at {served.parent / 'nowhere'}: No such file",
     }
     capsys.readouterr()
     for arguments, cure in said.items():

@@ -281,15 +281,18 @@ def test_a_member_dies_while_it_is_adopted(three: Hosts, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_operator_resolves(three: Hosts, commit: bool):
+def test_an_operator_resolves(three: Hosts, commit: bool, capsys):
     """If the home does not return, the members in doubt do what an operator decides."""
     three.change_while("a", "Committed", after=False)
     three.all.pop("a")
     three.all["b"].close()
     three.back("b")
     eventually(lambda: three.all["c"].remoting.peers["b"].connected, "linked")
+    log: list[str] = []
+    for command in (f"`exop resolve app --commit --on {name}`, otherwise --abort" for name in "bc"):
+        eventually(lambda: log.append(capsys.readouterr().err) or command in "".join(log), command)  # noqa: B023
     for name in "cb":  # b was started again, and runs nothing
-        with pytest.raises(NotNow, match="`exop resolve"):
+        with pytest.raises(NotNow, match="`exop resolve app --commit --on "):
             three.all[name].adopt("app")
         three.all[name].resolve("app", commit=commit)
     for name, node in (("b", "check"), ("c", "check-c")):

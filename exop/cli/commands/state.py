@@ -174,7 +174,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
             if name in homes:  # it settles the plan at its start
                 continue
             home = plan.rpartition("@")[2]
-            cure = f"start the platform while {home} can be reached, or, if {home} is gone, see `exop resolve`"
+            cure = f"start the platform while {home} can be reached; if {home} is gone, `exop ps` then shows what helps"
             found["down"].append(f"{name}: the outcome of the plan {plan} is not known here; {cure}")
         query = (
             "SELECT a.name, a.revision, a.active, c.number, c.taken, c.topology FROM applications a "

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from exop.errors import ExopError, PeerUnreachable, PlatformBusy, UnknownName
+from exop.hosts.fragment import in_doubt
 from exop.hosts.protocol import messages
 from exop.hosts.protocol.coordinator import Coordinator
 from exop.hosts.protocol.member import Member
@@ -247,9 +248,9 @@ class Exchange:
             match action:
                 case messages.Send():
                     self.send(action.to, application, action.message)
-                    if (doubt := machines.member.overdue(time.monotonic())) not in (None, machines.doubt):
-                        machines.doubt, facts = doubt, {"application": application, "plan": str(doubt)}
-                        facts["cure"] = f"exop ps; exop resolve {application}, if the home does not return"
+                    if (doubt := machines.member.overdue(time.monotonic())) and doubt != machines.doubt:
+                        machines.doubt = doubt
+                        facts = {"application": application, "problem": in_doubt(application, doubt, self.name)}
                         logger("exop.hosts").warning("the outcome of a plan is not known here", **facts)
                 case messages.Do():
                     if (participant := machines.participant) is None or participant.plan != action.plan:

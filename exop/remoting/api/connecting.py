@@ -57,8 +57,8 @@ def connect(
         raise PeerUnreachable(f"several platforms run: {names}; name one of them, or its number (by --on)")
     if wanted:  # it does not answer
         raise PeerUnreachable(wanted[0].problem)
-    if target is not None and Path(target).is_dir():  # a state directory, of which no platform runs
-        return RemotePlatform(Path(target))
+    if target is not None and (os.sep in text or Path(target).is_dir()):  # a place at which no platform runs
+        return RemotePlatform(target)
     text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
     if target is not None and found and not Path(target).exists():
         silent = [one.problem for one in found if one.problem]

@@ -30,7 +30,7 @@ from exop.remoting.api.management import Management
 from exop.remoting.api.service import ManagementService, ServicesRequest
 from exop.remoting.identity import Identity
 from exop.remoting.transport.client import ControlClient
-from exop.remoting.transport.operation import Operation, marked_operations, operation_of
+from exop.remoting.transport.operation import Operation, marked_operations, operation_of, unanswered
 from exop.runtime.catalog import known_slets
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.supervision.failure_state import FailedItem
@@ -163,7 +163,7 @@ class RemotePlatform(Management[RemotePlan]):
                 found = call("outcome", {"number": found.number}, kind)
             except (CallTimeout, ConnectionLost) as lost:  # the operation itself may go on
                 facts = {name: fact for name, fact in lost.facts.items() if name != "cure"}
-                raise type(lost)(**facts | {"operation": operation}) from None
+                raise type(lost)(**facts | unanswered(operation)) from None
         return self._from_wire(found.result)
 
     def _to_wire(self, value: Any) -> Any:

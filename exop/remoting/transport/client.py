@@ -21,7 +21,7 @@ from exop.remoting.transport.endpoints import Endpoint
 from exop.remoting.transport.frames import FAULT, REQUEST, Message
 from exop.remoting.transport.handshake import CONTROL, DATA, Contact, Hello, Hooks, Welcome, meet
 from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Limits, check_length
-from exop.remoting.transport.operation import READING, REPEAT
+from exop.remoting.transport.operation import unanswered
 from exop.remoting.transport.rundir import socket_path
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class ControlClient:
         seconds = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
-            raise CallTimeout(seconds=seconds, **self._unanswered(operation))
+            raise CallTimeout(seconds=seconds, address=self._address, **unanswered(operation))
         try:
             answer = self._exchange(operation, payload, deadline, seconds)
         finally:
@@ -188,19 +188,15 @@ class ControlClient:
         except BaseException as problem:
             self._drop()
             if isinstance(problem, TimeoutError) or (isinstance(problem, EOFError) and time.monotonic() >= deadline):
-                raise CallTimeout(seconds=seconds, **self._unanswered(operation)) from None
+                raise CallTimeout(seconds=seconds, address=self._address, **unanswered(operation)) from None
             if isinstance(problem, EOFError):
-                raise ConnectionLost(problem=str(problem), **self._unanswered(operation)) from None
+                raise ConnectionLost(problem=str(problem), address=self._address, **unanswered(operation)) from None
             raise
         finally:
             channel.settle()
         if answer.kind == FAULT:
             raise codec.decode_error(answer.payload, self._limits.fault)
         return answer.payload
-
-    def _unanswered(self, operation: str) -> dict[str, str]:
-        """Return the facts of an error for a call without an answer."""
-        return {"address": self._address, "operation": operation} | ({"cure": REPEAT} if operation in READING else {})
 
     def _connected(self, deadline: float) -> Contact:
         if self._contact is not None and self._contact.channel.stream.readable():

@@ -26,8 +26,9 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 PEER: Final[ContextVar[Peer | None]] = ContextVar("PEER", default=None)
 #: Seconds that a client waits for an operation that opens slets or imports code.
 LONG: Final = 120.0
-#: The operations that change nothing, and so can be repeated after an error: those with the role `observe`.
-READING: Final = {"ping"}
+#: The operations that change nothing, and so can be repeated after an error: also those with the role `observe`.
+READING: Final = {"ping", "discover", "wait", "read_chunk", "send_chunk", "import_memento"}
+READING.update(("plan", "plan_edits", "plan_reverse", "plan_topology"))
 #: The cure of an error for one of them.
 REPEAT: Final = "look at the process there, or repeat it"
 _MARK: Final = "__exop_operation__"
@@ -103,6 +104,11 @@ def operation(function: F | None = None, /, **marks: Any) -> F | Callable[[F], F
         return function
 
     return mark if function is None else mark(function)
+
+
+def unanswered(operation: str) -> dict[str, str]:
+    """Return the facts of an error for a call without an answer."""
+    return {"operation": operation} | ({"cure": f"nothing was changed; {REPEAT}"} if operation in READING else {})
 
 
 def operations(

@@ -3,12 +3,14 @@
 import pytest
 
 from exop import Application, Platform, connect
-from exop.errors import AddressUnusable, PeerRefused, PeerUnreachable, RequestInvalid, UnknownName
+from exop.errors import AddressUnusable, ConnectionLost, PeerRefused, PeerUnreachable, RequestInvalid, UnknownName
 from exop.remoting import ControlServer
+from exop.remoting.api.management import Management
 from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.api.service import ManagementService
 from exop.remoting.authority import create_authority, issue
 from exop.remoting.identity import Identity
+from exop.remoting.transport.operation import marked_operations, unanswered
 from tests.change.tools import endless
 from tests.cli.shell import answer_of, facts
 from tests.wiring.test_applications import passes
@@ -27,6 +29,17 @@ def test_a_scheme_that_no_plugin_offers_is_told_with_the_known_ones():
         connect("carrier-pigeon://coop")
     with pytest.raises(PeerUnreachable, match=r"for an address write tls://edge-1:7700"):
         connect("edge-1:7700")
+
+
+def test_a_plan_without_an_answer_has_changed_nothing():
+    """Only what carries something out may have been carried out when the connection ends."""
+    for marked, _ in [*marked_operations(Management), *marked_operations(ManagementService)]:
+        plans = marked.__annotations__["return"] in ("AnyPlan", "wire.Planned")
+        error = ConnectionLost(address="a", problem="reset", **unanswered(name := marked.__name__))
+        if plans or marked.__exop_operation__.get("role") == "observe":
+            assert f"ended during '{name}' (reset); nothing was changed; " in str(error)
+        assert ("nothing was changed" in str(error)) != ("whether it was carried out is unknown" in str(error))
+    assert "carried out is unknown" in str(ConnectionLost(address="a", problem="reset", **unanswered("carry_out")))
 
 
 @pytest.fixture
