@@ -368,9 +368,8 @@ class Home:
         if before is not None and not found.hosts and self.name in new:  # what runs here becomes a fragment
             hosts = [*dict.fromkeys([self.name, *hosts])]
         self._reach(hosts)
-        if before is None:  # a plan shows it
-            for note in warnings_of(moves.after):
-                logger("exop.hosts").warning(note, application=name)
+        for note in warnings_of(moves.after) if before is None else ():  # a plan shows it
+            logger("exop.hosts").warning(note, application=name)
         pending = [*planned(plan.before, plan.after)]
         # Of an application that begins to span hosts, updates may take effect until the commit, each with a revision.
         more = 0 if found.hosts else sum(len(positions) for *_, positions in pending)
@@ -389,8 +388,9 @@ class Home:
             work = Work(part, bounds, whole, moved, pending, "", begins, plan.shadow, plan.keep, back)
             parts[host] = Fragment(work, (name,), moved.wave)
         with self.supply.sent(name, self.supply.lacking(outline(moves.before), outline(moves.after))):
+            prepare = 60.0 if plan.timeout is None else plan.timeout + ANSWERING
             trying = plan.shadow.limit if plan.shadow is not None else 0.0
-            self.lead(number, found, target, parts, plan.patience, trying)
+            self.lead(number, found, target, parts, plan.patience, prepare + trying)
         self._applications.history.changed(plan.before, after, steps=plan.summary, hosts=hosts, **found.paused())
         return after
 
@@ -401,11 +401,11 @@ class Home:
         target: Spanning,
         parts: Mapping[str, Fragment],
         patience: float,
-        trying: float = 0.0,
+        prepare: float = 60.0,
     ) -> None:
         """Lead a change to its outcome, and wait *patience* seconds until all hosts have carried it out.
 
-        The trials before it take *trying* seconds at most, and opening the slets 60, or *patience* if that is more.
+        They have *prepare* seconds until they are ready. The change is aborted when the connection to one is lost.
 
         Raises:
             PlanError: the change was aborted, or the application has finished, or is still removed from a host.
@@ -415,26 +415,26 @@ class Home:
             if found.finished and not target.finished:
                 raise finished(name)
             if waiting := found.leaving & {*parts}:
-                hosts = ", ".join(sorted(waiting))
-                raise NotNow(f"{hosts} has not removed the former {name} yet, or is not reached")
+                raise NotNow(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
             self.pending[number] = found, target
         try:
-            prepare, hold = max(60.0, patience) + trying, patience + ANSWERING
-            outcome = self._exchange.begin(name, number, parts, prepare=prepare, hold=hold)
+            outcome = self._exchange.begin(name, number, parts, prepare=prepare, hold=patience + ANSWERING)
+            linked = time.monotonic()
             while not wait([outcome], GLANCE).done:
+                linked = linked if (problem := self._away(parts)) else time.monotonic()
                 try:
                     check_interrupt()
-                except KeyboardInterrupt:  # it aborts the plan, unless that is decided
-                    self._exchange.receive(name, Refuse(number, self.name, "it was interrupted"))
+                except KeyboardInterrupt:
+                    problem, linked = "it was interrupted", 0.0
+                if time.monotonic() > linked + CONNECTING:  # it aborts the plan, unless that is decided
+                    self._exchange.receive(name, Refuse(number, self.name, problem))
             ended = outcome.result()
         finally:
             del self.pending[number]
         if not ended.commit:
             told = "; ".join(why if host == self.name else f"{host}: {why}" for host, why in ended.reasons.items())
-            if away := self._away(ended.late):
-                told += f": {away}"
-            elif ended.late:
-                told += "; repeat it, with a longer timeout (`--timeout`) if the command has one"
+            longer = "repeat it, with a longer timeout (`--timeout`) if the command has one"
+            told += f"; {self._away(ended.late) or longer}" * bool(ended.late)
             raise NotNow(f"{told}; nothing was changed on any host; see `exop ps`")
         with self.news:
             self.news.wait_for(lambda: not found.changing, patience)

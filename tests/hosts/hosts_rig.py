@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from exop import Application, Memento, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import PeerUnreachable, StateError
@@ -143,6 +143,22 @@ class Refuses(Slet):
 refuses = Refuses
 
 
+class Opens(Slet):
+    """Does not open before `HANG` is set."""
+
+    begun: ClassVar = threading.Event()
+
+    def __enter__(self) -> Any:
+        self.begun.set()
+        HANG.wait(PATIENCE)
+        return self
+
+    @input_port
+    def item(self, item: int) -> int:
+        """Take."""
+        return item
+
+
 class Offered:
     """The slets and channels, as a plugin offers them."""
 
@@ -160,6 +176,7 @@ class Offered:
             scale,
             fails,
             Refuses,
+            Opens,
             collect,
             opened,
             keeps,

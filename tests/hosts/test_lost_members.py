@@ -5,11 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from exop import Application, Platform
+from exop.errors import NotNow
+from exop.hosts import home
 from exop.model.meshes.mesh import Mesh
 from exop.remoting.peers.data_frames import FLUSHER, HEADER
 from exop.remoting.transport.codec import encode_message
@@ -17,7 +21,7 @@ from exop.remoting.transport.handshake import PROTOCOL, Declined
 from tests.change.tools import endless
 from tests.hosts import hosts_rig
 from tests.hosts.faulty_network import BACK, OUT, Cable, cabled
-from tests.hosts.hosts_rig import check, goes_on, total
+from tests.hosts.hosts_rig import HANG, Opens, check, goes_on, total
 from tests.rig import PATIENCE, eventually
 
 
@@ -62,6 +66,35 @@ def test_two_members_lose_each_other(hosts: tuple[Platform, Platform, Platform, 
     assert all(link.wait_until(connected=True, timeout=PATIENCE) for link in links)
     goes_on(c, "last")
     assert a.remove("app", PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"connecting": 0.2, "timeout": None}, "c cannot be reached at the moment: "),
+        ({"connecting": 60.0, "timeout": 1.0}, "no answer to prepare from c within 3 s; "),
+    ],
+)
+def test_a_change_does_not_wait_for_a_lost_host(
+    monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any], said: str
+) -> None:
+    """It is undone soon after the connection is lost, and, if it has a timeout, after that; not after a minute."""
+    monkeypatch.setattr(home, "CONNECTING", limits["connecting"])
+    with cabled(monkeypatch) as ((a, _, c), cables), ThreadPoolExecutor(1) as pool:
+        a.apply(chain())
+        goes_on(c, "last")
+        HANG.clear()
+        Opens.begun.clear()
+        mesh = a.mesh("app").replace("last", Opens, lose_state=True)
+        outcome = pool.submit(a.apply, mesh, timeout=limits["timeout"])
+        assert Opens.begun.wait(PATIENCE)
+        cables["ac"].hold(OUT, BACK)
+        with pytest.raises(NotNow, match=f"^{said}.*; nothing was changed on any host"):
+            outcome.result(30)
+        HANG.set()
+        cables["ac"].hold()
+        goes_on(c, "last")
+        assert a.remove("app", PATIENCE)
 
 
 class OtherRelease:
