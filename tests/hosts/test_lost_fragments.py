@@ -81,6 +81,7 @@ def test_a_fragment_begins_anew_on_a_host_that_has_lost_it(capsys: pytest.Captur
         said = capsys.readouterr().err
         assert (said.count("a connector has lost its state"), said.count("is accepted; it goes on")) == (2, 2)
         assert "error" not in said, "it has gone right"
+        assert "exop accept" not in said, "it is accepted"
         assert hosts.a.history("app")[-1]["what"] == "accept"
         assert total(hosts.a, "back").number > seen
         assert hosts.a.status("app")["state"] == "running"

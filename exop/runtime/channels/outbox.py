@@ -379,8 +379,8 @@ class Outbox(Connector):
         again = f"start {who} again with its state directory; if that is gone, " if self._durable else ""
         cure = f"{again}go on without them by `exop accept {self.application}.{self.name}` where the outbox is"
         self.trouble = str(ConnectorLost(connector=self.key, host=who, lost=lost, cure=cure))
-        log = logger("exop.runtime")
-        (log.info if expected else log.error)("a connector has lost its state", channel=self.name, problem=self.trouble)
+        log, facts = logger("exop.runtime"), {"lost": lost} if expected else {"problem": self.trouble}
+        (log.info if expected else log.error)("a connector has lost its state", channel=self.name, **facts)
         self.alarm()
 
     # What the wiring, changes and checkpoints ask.
