@@ -20,8 +20,8 @@ TRACEBACK: Final = 20_000
 MOST: Final = 200
 #: Seconds for a second try to make a text, after an interrupt that may be that of the user.
 _AGAIN: Final = 0.2
-#: Files whose frames are between a driver and a slet: compiled methods, and the runtime.
-_CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
+#: Files whose frames are between a driver and a slet: compiled methods, the runtime, and taps.
+_CALLERS: Final = ("<fused ", *(str(Path(__file__).parent / one) for one in ("runtime", "wiring/shadow")))
 
 
 #: Exceptions of user code, including `sys.exit()`; caught where it runs outside of the handling of items.

@@ -94,6 +94,8 @@ def test_back_from_one_that_is_suspended_on_an_item(platform):
     with stream(platform, summing) as seen:
         keep(platform, failing)
         suspended(platform, "app", "b")
+        shown = platform.status("app")["nodes"]["b"]["kept"]["traceback"].splitlines()
+        assert shown[1].endswith("in failing"), "it begins in the code of the user"
         platform.rollback("app", "b")
         grows(seen, 1000)
     assert platform.deployment("app").components["b"].state.total == sum(seen)

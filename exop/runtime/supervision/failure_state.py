@@ -132,16 +132,18 @@ class NotStored:
 
 @dataclass
 class KeptItem:
-    """The item on which a slet is suspended, with the error; for a slet that pulls, its last items by port."""
+    """The item on which a slet is suspended, with the error; for a slet that pulls, its last items by port.
+
+    `text` is the traceback, without those of earlier tries of the item; the source may be edited afterwards.
+    """
 
     port: str
     item: Any
     error: BaseException
+    text: str = ""
 
-    @property
-    def text(self) -> str:
-        """The traceback, as Python prints it, without tracebacks of earlier tries of the item."""
-        return traceback_of(self.error, without=Unwind)
+    def __post_init__(self) -> None:
+        self.text = self.text or traceback_of(self.error, without=Unwind)
 
 
 class DeadLetters(list[FailedItem]):
