@@ -144,7 +144,7 @@ class MementoError(PlanError):
 
     template = (
         "{node}: the state {old} cannot be handed over to {new}: {problem}; {cure}replace {node} with lose_state=True "
-        "(`exop replace --lose-state`), so that it starts empty"
+        "(`exop replace APP.{node} SLET --lose-state`), so that it starts empty"
     )
     defaults: ClassVar[Mapping[str, Any]] = {"cure": "give the new memento a `@classmethod def upgrade(cls, old)`, or "}
 

@@ -54,7 +54,7 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         (
             "averages: the state Speeds cannot be handed over to Medians: they have no field in common; "
             "give the new memento a `@classmethod def upgrade(cls, old)`, or replace averages with lose_state=True "
-            "(`exop replace --lose-state`), so that it starts empty"
+            "(`exop replace APP.averages SLET --lose-state`), so that it starts empty"
         ),
     ),
     "NotRebuildable": (

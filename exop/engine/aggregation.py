@@ -234,7 +234,7 @@ class Aggregation:
         table = pa.ipc.open_stream(state).read_all()
         head = json.loads(table.schema.metadata[_LAYOUT])
         if problem := self.lacks(head["layout"]):
-            raise QueryError(problem=f"{problem}; start without state (`exop replace --lose-state`)")
+            raise QueryError(problem=f"{problem}; start without state (`exop replace APP.NODE SLET --lose-state`)")
         return table.select(self.state.names).replace_schema_metadata(None), head["complete"], head["late"]
 
     def layout(self) -> dict[str, Any]:

@@ -233,7 +233,7 @@ class EngineSlet(Slet):
         if not state.engine:
             return
         if problem := _unreadable(state.engine, state.version, engine):
-            cure = "use the engine that wrote it, or start without state (`exop replace --lose-state`)"
+            cure = "use the engine that wrote it, or start without state (`exop replace APP.NODE SLET --lose-state`)"
             raise StoredStateError(what=f"the state of {spec_of(type(self)).name}", problem=problem, cure=cure)
         try:
             engine.restore(state.snapshot, state.version)

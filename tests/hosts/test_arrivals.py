@@ -290,6 +290,8 @@ def test_a_refused_move_names_the_node_once_and_the_option():
     app = Application("app")
     app.add("end", writing([]), x=app.add("from_nowhere", from_nowhere))
     mesh = app.build()
-    with pytest.raises(PlanError, match=r"^from_nowhere cannot .*lose_state=True \(`exop move --lose-state`\)$"):
+    with pytest.raises(
+        PlanError, match=r"^from_nowhere cannot .*lose_state=True \(`exop move APP.from_nowhere HOST --lose-state`\)$"
+    ):
         check_movable(mesh.node("from_nowhere"), mesh.move("from_nowhere", "b").node("from_nowhere"))
     check_movable(mesh.node("from_nowhere"), mesh.move("from_nowhere", "b", lose_state=True).node("from_nowhere"))

@@ -122,11 +122,14 @@ def _way(before: Node, after: Node) -> HandOver:
             lambda memento: new(**{name: getattr(memento, name) for name in names}),
             calls=new.__name__ if hasattr(new, "__post_init__") else None,
         )
-    raise _refused(before.name, old, new, f"{new.__name__} has no upgrade({old.__name__})")
+    same = new.__qualname__ == old.__qualname__
+    gone = [f"{one}, and " for one in changes(type_of(old), type_of(new)) if same and one.after is None]
+    raise _refused(before.name, old, new, f"{''.join(gone)}{new.__name__} has no upgrade({old.__name__})")
 
 
 def _refused(node: str, old: type, new: type, problem: str) -> MementoError:
-    return MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
+    the_new = "the new " * (new.__name__ == old.__name__)
+    return MementoError(node=node, old=old.__name__, new=f"{the_new}{new.__name__}", problem=problem)
 
 
 def field_changes(before: Node, after: Node) -> Iterator[str]:
@@ -203,4 +206,4 @@ def check_movable(before: Node, after: Node) -> None:
         problem = "it pushes from threads of its own and has no quiesce(), so its position is not known"
     if problem:
         cure = f"give it a memento{' and quiesce()' if spec.own_driver else ''}, or move it with lose_state=True "
-        raise PlanError(f"{to}: {problem}; {cure}(`exop move --lose-state`)")
+        raise PlanError(f"{to}: {problem}; {cure}(`exop move APP.{before.name} HOST --lose-state`)")

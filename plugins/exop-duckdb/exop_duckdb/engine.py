@@ -288,7 +288,7 @@ class DuckDb(Engine):
             if name not in known or not table.schema.equals(known[name]):
                 shown, columns = name.removeprefix(_WAITING), ", ".join(map(_column, table.schema))
                 problem = f"the state has a table {shown} ({columns}), and the query has none like that"
-                raise QueryError(problem=f"{problem}; start without state (`exop replace --lose-state`)")
+                raise QueryError(problem=f"{problem}; start without state (`exop replace APP.NODE SLET --lose-state`)")
         with transaction(self._base):
             for name in known:
                 self._base.execute(f"DELETE FROM {quoted(name)}")

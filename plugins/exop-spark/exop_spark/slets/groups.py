@@ -263,7 +263,7 @@ class SparkGroups(SparkSlet):
         elif state.engine and (state.engine != _OWN or progress.batch < 0):
             held = f"it is a snapshot of {state.engine}, version {state.version}"
             cure = "open the application again" if state.engine == _OWN else "use the engine that wrote it"
-            cure += ", or start without state (`exop replace --lose-state`)"
+            cure += ", or start without state (`exop replace APP.NODE SLET --lose-state`)"
             problem = f"{held}; this query begins with those of {FORM}, up to version {VERSION}"
             raise StoredStateError(what=f"the state of {self._name}", problem=problem, cure=cure)
 
