@@ -15,6 +15,7 @@ from exop.bundle.dev import Development, Generation, WatchedFolder
 from exop.cli.commands.running import Session, report_outcome
 from exop.cli.report import Stopping
 from exop.cli.view import View
+from exop.errors import ComponentFailed
 from exop.model.meshes.mesh import Mesh
 from tests.bundle.folders import write
 from tests.cli.shell import answer_of
@@ -193,7 +194,12 @@ BROKEN = {
     "signature": ("slets.py", "(number: int, seen: Seen)", "(*number)", "no slet"),
     "port": ("slets.py", "(pair: Pair,", "(item: Pair,", "pair"),
     "types": ("slets.py", "(pair: Pair,", "(pair: str,", "Pair"),
-    "state": ("slets.py", "    last: int = 0\n    pairs", "    latest: int = 0\n    pairs", "has no upgrade(Seen)"),
+    "state": (
+        "slets.py",
+        "    last: int = 0\n    pairs",
+        "    latest: int = 0\n    pairs",
+        "handed over to the new Seen: the field 'last' (int) is gone, and Seen has",
+    ),
     "upgrade": ("slets.py", "class Seen(Memento):", UPGRADE, "upgrade raised ZeroDivisionError"),
     "builder": ("build.py", 'app = Application("road")', "app = 1 / 0", "division by zero"),
     "opening": ("slets.py", "@slet\ndef check(pair: Pair, arrived: Arrived) -> None:\n", OPENING, "no road"),
@@ -382,6 +388,20 @@ def test_the_session_tells_what_fails(desk: Desk, capsys: pytest.CaptureFixture[
     assert told.count("  everything upstream waits: edit it: the item is retried\n") == 1
     assert "    1 / 0\n" in told
     report_outcome(desk.development.take(), 0.1)
+
+
+def test_the_end_of_a_session_tells_the_item_that_is_dropped(desk: Desk):
+    """While a slet is suspended, the session ends with its error. The traceback is that of then."""
+    running = session(desk, [])
+    desk.edit("slets.py", ("    seen.last = number\n", "    1 / 0\n    seen.last = number\n"))
+    running.take()
+    eventually(lambda: desk.platform.deployment("road").failures())
+    desk.edit("slets.py", ("MADE = [0]", "# a longer file\nMADE = (0"))
+    assert desk.development.take().verb == "refused"
+    assert "    1 / 0\n" in desk.platform.status("road")["nodes"]["sum"]["kept"]["traceback"]
+    with pytest.raises(ComponentFailed, match=r"sum .*division by zero"):
+        running.end()
+    assert desk.platform.applications() == []
 
 
 def test_what_has_finished_is_run_again_by_the_next_save(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

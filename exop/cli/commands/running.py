@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, redirect_stdout, suppress
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -294,14 +294,15 @@ class Session:
     def end(self) -> None:
         """End the sources, process the items in flight, and remove the application."""
         self.view.close()
-        if (name := self.development.application) in self.platform.applications():
-            self.platform.end(name)
-            until = time.monotonic() + 10.0  # a second Ctrl-C stops at once
-            with suppress(ExopError):  # a slet has failed, or the application was removed
-                while self.stopping.count < 2 and time.monotonic() < until and not self.platform.wait(name, TICK):
-                    pass
-            self.platform.remove(name)
-        self.development.close()
+        with closing(self.development):
+            if (name := self.development.application) in self.platform.applications():
+                self.platform.end(name)
+                until = time.monotonic() + 10.0  # a second Ctrl-C stops at once
+                try:  # an item on which a slet is suspended is told
+                    while self.stopping.count < 2 and time.monotonic() < until and not self.platform.wait(name, TICK):
+                        pass
+                finally:
+                    self.platform.remove(name)
 
 
 def report_outcome(outcome: Outcome, seconds: float) -> None:
