@@ -6,12 +6,8 @@ import io
 import os
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: list[str] | tuple[str, ...] | None = None) -> int:
     """Run one command; return 0 (success), 1 (failure), 2 (mistake), 3 (dead letters), or 141 (the output is not read).
 
     The entry point of `exop` and `python -m exop`. *arguments* are by default those of the process.

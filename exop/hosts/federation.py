@@ -40,15 +40,13 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.supervision.interrupts import held
 from exop.wiring.changes.conditional_updates import caught_up
 from exop.wiring.changes.executor import finished
-from exop.wiring.changes.plan import Plan
+from exop.wiring.changes.plan import Plan, make_plan
 
 if TYPE_CHECKING:
     from exop.hosts.journal import Journal
 
 #: Seconds after which an unchanged report, or a removal, is sent again.
 REPEAT: Final = 1.0
-#: Seconds for which an adoption may stop the streams.
-ADOPTING: Final = 10.0
 
 
 class Federation:
@@ -292,7 +290,7 @@ class Federation:
         self.exchange.do(partial(home.epochs.__setitem__, application, epoch))
         self.homes[application] = spanning
         with self._local.history.recorded(application, "adopt", former=found.home, hosts=[*parts]):
-            self._home.lead(number, spanning, target, parts, ADOPTING)
+            self._home.lead(number, spanning, target, parts, make_plan(target.mesh, target.mesh))
         return target.mesh.revision
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:

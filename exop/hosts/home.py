@@ -388,24 +388,14 @@ class Home:
             work = Work(part, bounds, whole, moved, pending, "", begins, plan.shadow, plan.keep, back)
             parts[host] = Fragment(work, (name,), moved.wave)
         with self.supply.sent(name, self.supply.lacking(outline(moves.before), outline(moves.after))):
-            prepare = 60.0 if plan.timeout is None else plan.timeout + ANSWERING
-            trying = plan.shadow.limit if plan.shadow is not None else 0.0
-            self.lead(number, found, target, parts, plan.patience, prepare + trying)
+            self.lead(number, found, target, parts, plan)
         self._applications.history.changed(plan.before, after, steps=plan.summary, hosts=hosts, **found.paused())
         return after
 
-    def lead(
-        self,
-        number: str,
-        found: Spanning,
-        target: Spanning,
-        parts: Mapping[str, Fragment],
-        patience: float,
-        prepare: float = 60.0,
-    ) -> None:
-        """Lead a change to its outcome, and wait *patience* seconds until all hosts have carried it out.
+    def lead(self, number: str, found: Spanning, target: Spanning, parts: Mapping[str, Fragment], plan: Plan) -> None:
+        """Lead a change to its outcome, and wait a while until all hosts have carried it out.
 
-        They have *prepare* seconds until they are ready. The change is aborted when the connection to one is lost.
+        They have 60 seconds to get ready, or the timeout of the *plan*; it is aborted if the connection to one is lost.
 
         Raises:
             PlanError: the change was aborted, or the application has finished, or is still removed from a host.
@@ -418,7 +408,9 @@ class Home:
                 raise NotNow(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
             self.pending[number] = found, target
         try:
-            outcome = self._exchange.begin(name, number, parts, prepare=prepare, hold=patience + ANSWERING)
+            prepare = 60.0 if plan.timeout is None else plan.timeout + ANSWERING
+            prepare += plan.shadow.limit if plan.shadow is not None else 0.0
+            outcome = self._exchange.begin(name, number, parts, prepare=prepare, hold=plan.patience + ANSWERING)
             linked = time.monotonic()
             while not wait([outcome], GLANCE).done:
                 linked = linked if (problem := self._away(parts)) else time.monotonic()
@@ -437,7 +429,7 @@ class Home:
             told += f"; {self._away(ended.late) or longer}" * bool(ended.late)
             raise NotNow(f"{told}; nothing was changed on any host; see `exop ps`")
         with self.news:
-            self.news.wait_for(lambda: not found.changing, patience)
+            self.news.wait_for(lambda: not found.changing, plan.patience)
 
 
 def no_status(application: str) -> dict[str, Any]:

@@ -258,7 +258,7 @@ def test_a_fragment_that_cannot_be_forgotten_is_removed_later(three: Hosts):
 
 def test_a_member_dies_while_it_is_adopted(three: Hosts, monkeypatch: pytest.MonkeyPatch):
     """Its fragment, which the former home did not serve, stays as it is; it knows the new home when it is back."""
-    monkeypatch.setattr("exop.hosts.federation.ADOPTING", 1.0)
+    monkeypatch.setattr("exop.wiring.changes.plan.PATIENCE", 1.0)
     app = Application("app")
     app.durable(every=0.1)
     app.on("c").add("check", check, item=app.on("b").add("numbers", endless))

@@ -139,7 +139,7 @@ def test_an_old_epoch_is_refused():
 def test_one_plan_at_a_time():
     """A member that has not settled a plan refuses others, by name."""
     other = Propose("q", "home", "change", {}, (), prepare=60.0, hold=2.0)
-    reason = "the plan p is not settled here; try again, or see `exop ps --on m` if that does not help"
+    reason = "the plan p is not settled here; try again, or see `exop ps --on m`"
     assert voted().receive(other, 0.0) == [Send("home", Refuse("q", "m", reason))]
 
 

@@ -242,8 +242,7 @@ class Member:
                 f"{', '.join(old)}: another plan was committed since this one was made; if the home has lost its "
                 f"state, `exop adopt {old[0]} --on {self.name}` makes {self.name} the home"
             )
-        cure = f"or see `exop ps --on {self.name}` if that does not help"
-        unsettled = f"the plan {self.plan} is not settled here; try again, {cure}"
+        unsettled = f"the plan {self.plan} is not settled here; try again, or see `exop ps --on {self.name}`"
         return unsettled if self._part is not None else ""
 
     def _proceed(self, part: _Part, message: Proceed, now: float) -> list[Action]:

@@ -100,12 +100,8 @@ def _way(before: Node, after: Node) -> HandOver:
     if new is old:
         return HandOver(f"the state ({old.__name__}) by reference", lambda memento: memento)
     upgrade = getattr(new, "upgrade", None)
-    unchanged = (
-        same_class(old, new)
-        and type_of(old).shape == type_of(new).shape
-        and old.__memento_version__ == new.__memento_version__
-    )
-    if callable(upgrade) and not unchanged:
+    alike = same_class(old, new) and type_of(old).shape == type_of(new).shape
+    if callable(upgrade) and not (alike and old.__memento_version__ == new.__memento_version__):
         name = f"{new.__name__}.upgrade"
         refuse = partial(_refused, before.name, old, new)
         # A copy: the old slet goes on with the old memento if the change fails.
