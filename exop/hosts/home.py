@@ -54,6 +54,7 @@ class Spanning(UpdatedMesh):
         changing: The hosts that have not carried out the last plan.
         pauses: The seconds for which the last plan has paused the drivers of each host; unknown after a restart.
         kept: The nodes whose predecessors run on since the last change of each, as they were before it.
+        lost: The hosts without their fragments, as the log tells.
         turn: Held while the application is changed.
     """
 
@@ -65,6 +66,7 @@ class Spanning(UpdatedMesh):
     finished: bool = False
     pauses: dict[str, float] = field(default_factory=dict)
     kept: dict[str, Node] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
     turn: threading.RLock = field(default_factory=threading.RLock)
 
     def paused(self) -> dict[str, float]:
@@ -320,6 +322,9 @@ class Home:
                     answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
                 else:
                     answers[host] = {"state": "unreachable", "problem": str(problem)}
+        before, found.lost = found.lost, {host for host, one in answers.items() if one["state"] == "fragment lost"}
+        for host in found.lost - before:
+            logger("exop.hosts").warning("a fragment is lost", host=host, problem=answers[host]["problem"])
         return answers
 
     def at_each_host(self, operation: str, application: str, here: Callable[[], Any], **given: Any) -> list[Any]:

@@ -75,6 +75,8 @@ def test_a_fragment_begins_anew_on_a_host_that_has_lost_it(capsys: pytest.Captur
         hosts.restart()
         problem = hosts.a.status("app")["hosts"]["b"]["problem"]
         assert "`exop accept app` at the home lets the fragment begin anew" in problem
+        hosts.a.status("app")
+        assert capsys.readouterr().err.count("a fragment is lost") == 1
         seen = total(hosts.a, "back").number
         assert hosts.a.accept_loss("app") == ["b", "numbers.to.b", "check.to.a"]
         hosts.goes_on()
