@@ -245,7 +245,8 @@ def test_an_end_on_request_that_is_answered(tmp_path: Path):
         eventually(lambda: a.memento("app", "near").items == [*range(1, 11)], "the first ones")
         a.apply(mesh.suspend("near"))
         READY[0] = 20
-        eventually(lambda: a.deployment("app").components["rising"].state.number == 20, "more, which wait")
+        sources = [a.deployment("app").components[name] for name in ("rising", "others")]
+        eventually(lambda: all(one.state.number == 20 for one in sources), "more, which wait")
         assert a.end("app", PATIENCE)
         READY[0] = 30
         a = killed(a, stack, tmp_path)
