@@ -59,6 +59,8 @@ class Federation:
         self._home = Home(here, self.exchange, code)
         self.homes, self.accept_loss, self._news = self._home.homes, self._home.accept_loss, self._home.news
         self.elsewhere, self.rollback = self._home.elsewhere, self._home.rollback
+        runs, led = self._local.history.known, self.homes  # of those that are led here, other hosts may run all
+        self._local.history.known = lambda name: runs(name) or (name in led and bool(led[name].hosts))
         self._sent: dict[str, tuple[messages.Report, float]] = {}
         self._sent_removal: dict[str, float] = {}
         self._journal: Journal | None = None
@@ -138,8 +140,7 @@ class Federation:
 
     def mesh(self, application: str) -> Mesh:
         """Return the mesh of an application: the whole one at its home, elsewhere the fragment."""
-        found = self._home.spanning(application)
-        return found.mesh if found is not None else self._local.get(application).mesh
+        return (self._home.spanning(application) or self._local.get(application)).mesh
 
     def status(self, application: str, here: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Return the status of an application: at its home with that of all `hosts`, elsewhere with its `home`; *here*
@@ -188,8 +189,7 @@ class Federation:
         found = self.homes.setdefault(mesh.name, Spanning(Mesh(mesh.name)))
         with held(found.turn):
             over = found.finished and not mesh.revision if found.hosts else mesh.name not in self._local.deployed
-            nothing = Mesh(mesh.name).at(found.mesh.revision)
-            plan = self._home.planned(nothing, mesh) if over else self.plan(mesh)
+            plan = self._home.planned(Mesh(mesh.name).at(found.mesh.revision), mesh) if over else self.plan(mesh)
             return plan.bounded(timeout, pause, stall=stall).apply()
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
@@ -382,9 +382,8 @@ class Federation:
         self.exchange.send(known.home, application, messages.Report(self.name, known.plan, paused=paused))
 
     def overruled(self, application: str, plan: str) -> None:
-        """Note that the home has decided a plan otherwise than an operator here."""
-        known = self.here.known.get(application)
-        if known is not None and known.home == plan.rpartition("@")[2]:  # else it has been adopted since
+        """Note that the home, unless it has lost the application since, has decided otherwise than an operator here."""
+        if (known := self.here.known.get(application)) is not None and known.home == plan.rpartition("@")[2]:
             known.overruled = True
             self._write(application, known.stored(), home=False)
 
@@ -437,6 +436,7 @@ class Federation:
     def _lead_no_more(self, application: str, found: Spanning) -> None:
         found.hosts, found.reports, found.mesh = {}, {}, Mesh(application)
         found.forget()
+        self._local.history.forget(application)
         self._keep(application, found)
 
     def _keep(self, application: str, found: Spanning) -> None:

@@ -13,6 +13,7 @@ from exop.hosts.updates import Gone, progress
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
 from exop.runtime.catalog import Catalog
+from exop.runtime.history import calling_platform
 from exop.wiring import Applications
 
 if TYPE_CHECKING:
@@ -215,9 +216,10 @@ class Fragments:
         )
         return {"home": home, "problem": problem}
 
-    def check_home(self, application: str) -> None:
-        """Raise `PlanError` if another platform leads the application, or if it is still being opened here."""
-        if (known := self.known.get(application)) is not None and known.home != self.name:
+    def check_home(self, application: str, *, calls: bool = False) -> None:
+        """Raise `PlanError` if another platform leads the application, unless it *calls*, or if it is opened here."""
+        leaders = {self.name, calling_platform()} if calls else {self.name}
+        if (known := self.known.get(application)) is not None and known.home not in leaders:
             raise PlanError(
                 f"{application} spans several hosts, and is changed at its home, the platform {known.home!r}; this "
                 f"platform ({self.name!r}) runs a fragment of it; give the command to the home, --on {known.home}"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from exop.errors import ExopError, NotNow, PeerUnreachable, PlanError, RemotingError, StateError, UnknownName
+from exop.errors import ExopError, NotNow, PeerUnreachable, PlanError, RemotingError, StateError, UnknownName, entry
 from exop.hosts.fragment import Fragments, Survivor, Work, adopted, led_elsewhere, lost_fragment, overruled
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import notes_by_host, outline, warnings_of
@@ -83,6 +83,7 @@ class Spanning(UpdatedMesh):
         found = {**no_status(self.mesh.name), **hosts.get(home, {}), "revision": self.mesh.revision}
         if another := led_by_another(hosts):
             return found | another
+        found["running_s"] = max((one.get("running_s", 0.0) for one in hosts.values()), default=0.0)
         found["last_change"] = {"revision": self.mesh.revision, **paused} if (paused := self.paused()) else None
         for name in ("shadow", "proof", "kept"):
             if all_of_them := {node: one for part in hosts.values() for node, one in part.get(name, {}).items()}:
@@ -149,8 +150,7 @@ class Home:
         if (found := self.spanning(application)) is None:
             return None
         placed = Placement(found.mesh, self.name, self._catalog.kinds)
-        relays = dict(one.relay for one in placed.connectors.values())
-        host = relays[node] if node in relays else placed.of(found.mesh.node(node))
+        host = dict(one.relay for one in placed.connectors.values()).get(node) or placed.of(found.mesh.node(node))
         return None if host == self.name else self._links()[host].platform()
 
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
@@ -191,8 +191,8 @@ class Home:
 
     def _moves(self, plan: Plan) -> Moves:
         """Return the moves of a change, with the hosts of everything before and after it; raises as `Moves`."""
-        kinds = self._catalog.kinds
-        return Moves(Placement(plan.before, self.name, kinds), Placement(plan.after, self.name, kinds))
+        before, after = (Placement(one, self.name, self._catalog.kinds) for one in (plan.before, plan.after))
+        return Moves(before, after)
 
     def _reach(self, hosts: Iterable[str]) -> None:
         """Wait shortly for the connections to the hosts of a change; raise `PlanError` if one is away."""
@@ -236,9 +236,7 @@ class Home:
         if outbox:
             channels = self._applications.get(application).channels.items()
             known = {name: channel for name, channel in channels if isinstance(channel, Outbox)}
-            if (lost_one := known.get(outbox)) is None:
-                raise UnknownName(place=f"{application} on {self.name}", kind="outbox", name=outbox, known=[*known])
-            lost_one.accept_loss()
+            entry(f"{application} on {self.name}", "outbox", known, outbox).accept_loss()
             return [outbox]
         if (found := self.spanning(application)) is None:
             raise PlanError(
@@ -328,16 +326,20 @@ class Home:
         return answers
 
     def at_each_host(self, operation: str, application: str, here: Callable[[], Any], **given: Any) -> list[Any]:
-        """Call an operation at all hosts that have an application, unless another leads it; raise the first error."""
-        found, answers, problems = self.spanning(application), [], []
-        if found is not None and (another := led_by_another(self.answers(found, application, no_status, "status"))):
+        """Call an operation at all hosts that have an application, or here for its home; raise the first error."""
+        if (found := self.spanning(application)) is None:
+            if operation != "checkpoint":  # that of one part is of use, too
+                self._here.check_home(application, calls=True)
+            return [here()]
+        if another := led_by_another(self.answers(found, application, no_status, "status")):
             raise PlanError(another["problem"])
-        for host in found.hosts.keys() if found is not None else {self.name}:
+        answers, problems = list[Any](), list[ExopError]()
+        for host in found.hosts:
             try:
                 there = None if host == self.name else self._links()[host].platform()
                 answers.append(here() if there is None else there.ask(operation, application=application, **given))
             except ExopError as problem:
-                if not (isinstance(problem, UnknownName) and found is not None and found.finished):
+                if not (isinstance(problem, UnknownName) and found.finished):
                     problems.append(problem)
         if problems:  # that of a host that is away is raised only if there is no other one
             raise min(problems, key=lambda one: isinstance(one, RemotingError))

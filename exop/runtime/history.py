@@ -43,12 +43,12 @@ _RECORDED: Final[ContextVar[list[str] | None]] = ContextVar("_RECORDED", default
 class History:
     """The operations on a platform's applications, stored in the state directory if there is one, else in memory.
 
-    Without a state directory, no entries are stored for applications that the platform does not have (*known*).
+    Without a state directory, no entries are stored for applications that the platform does not have: `known` tells.
     """
 
-    def __init__(self, known: Container[str]) -> None:
+    def __init__(self, known: Callable[[str], bool]) -> None:
         self.store: Store | None = None
-        self._known = known
+        self.known = known
         self._counting = threading.Lock()
         self._trouble = ""
         self._process = os.urandom(8).hex()
@@ -63,7 +63,7 @@ class History:
         platform does not have, only an operation that creates it (*new*) is recorded. An error of the user's code, or
         an interrupt, is an outcome like any other.
         """
-        if application in (entries := _ENTRIES.get()) or not (new or application in self._known):
+        if application in (entries := _ENTRIES.get()) or not (new or self.known(application)):
             yield entries.get(application, {})
             return
         entry = {"application": application, "what": what, **_caller(), **facts}
@@ -108,7 +108,7 @@ class History:
         calls, so that calls do not displace the entries of changes. Calls that concern no application of the platform
         are counted in the history of the platform.
         """
-        caller, name = _caller(), application if application in self._known else PLATFORM
+        caller, name = _caller(), application if self.known(application) else PLATFORM
         facts: dict[str, Any] = {"what": operation, "outcome": outcome, "peer": calling_platform() or None}
         with self._counting, self._problems_logged(name):
             same = (row for row in self._rows(name).items() if "count" in row[1] and facts.items() <= row[1].items())
@@ -137,7 +137,8 @@ class History:
 
     def forget(self, application: str) -> None:
         """Drop the entries in memory of an application that was removed; entries in the state directory remain."""
-        self._kept.pop(application, None)
+        if not self.known(application):  # else, other hosts run all of it
+            self._kept.pop(application, None)
 
     def of(self, application: str) -> list[dict[str, Any]]:
         """Return the entries of an application, the oldest first, each with its `number` and without `undo`."""
@@ -210,7 +211,7 @@ class History:
         name = entry["application"]
         if self.store is not None:
             return self.store.record(name, entry, MOST, number)
-        if number is None and (name == PLATFORM or name in self._known):  # the application exists
+        if number is None and (name == PLATFORM or self.known(name)):  # the application exists
             self._kept[name].append(entry)
         return None
 

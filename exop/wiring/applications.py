@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections import ChainMap
 from collections.abc import Collection, Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -55,7 +54,7 @@ class Applications:
         self.fragments: set[str] = set()
         self.store: Store | None = None
         self.checkpoints = Durability(self._hold)
-        self.history = History(ChainMap[str, Any](self.deployed, self.lost))
+        self.history = History(lambda name: name in self.deployed or name in self.lost)
         self.changes = Changes(wiring, self)
         self._host = host
         self._catalog = catalog

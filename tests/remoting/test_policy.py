@@ -171,7 +171,7 @@ def test_a_file_that_other_users_can_write_is_refused(watched):
 
 def test_names_that_a_peer_makes_up_are_one_kind_of_refusals(tmp_path):
     """They neither displace other entries of the history nor fill the memory."""
-    watched, history, now = Watched(tmp_path / "policy.toml"), History({"traffic"}), [0.0]
+    watched, history, now = Watched(tmp_path / "policy.toml"), History({"traffic"}.__contains__), [0.0]
     access = AccessControl(watched.policy, None, history.counted, lambda: now[0])
     peer = Peer(name="edge", certificate=PeerCertificate("edge", 1, math.inf), address="address")
     history.counted("traffic", "connect", "another refusal")

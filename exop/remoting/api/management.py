@@ -213,7 +213,7 @@ class Management(Hosting, Generic[AnyPlan]):
         platforms that concern no application, including refused ones.
         """
         if not (found := self._applications.history.of(application)) and application:
-            self.deployment(application)  # raises `UnknownName` with the known names
+            self.mesh(application)  # raises `UnknownName` with the known names
         return found
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
