@@ -385,7 +385,8 @@ class Platform(Management[Plan]):
                     why = "not durable" if mesh.durable is None else "it has no checkpoint yet"
                     self.restarted[stored.name] = f"started anew ({why})"
                 self.restarted[stored.name] += "".join(f"; {one}" for one in refused)
-                entry |= {"how": self.restarted[stored.name], "revision": self.mesh(stored.name).revision}
+                how, at = self.restarted[stored.name], self.mesh(stored.name).revision  # of the whole, at its home
+                entry.update(dict.fromkeys(["revision", *entry.keys() & {"to"}], at), how=how)
         except RAISED as error:
             problem = error if isinstance(error, ExopError) else None
             if problem is None:

@@ -8,7 +8,7 @@ import pytest
 
 from exop import Platform
 from exop.errors import PlanError, UnknownName
-from tests.hosts.hosts_rig import counting, goes_on, hosts
+from tests.hosts.hosts_rig import check_too, counting, goes_on, hosts
 from tests.rig import eventually
 
 
@@ -80,3 +80,14 @@ def test_only_the_home_ends_the_application(tmp_path: Path) -> None:
         a.checkpoint("app")
         a.end("app")
         assert a.wait("app", 20)
+
+
+def test_the_revision_of_a_home_that_is_started_again(tmp_path: Path) -> None:
+    """Of an application that is not durable: its history tells the revision of the whole, which the next change has."""
+    with hosts("a", "b", state=tmp_path) as (a, b):
+        a.apply(counting("b"))
+        a.apply(a.mesh("app").replace("check", check_too))
+        goes_on(b)
+    with hosts("a", "b", state=tmp_path) as (a, _):
+        started, revision = a.history("app")[-1], a.mesh("app").revision
+        assert (started["what"], started["revision"], started["to"]) == ("start", revision, revision)
