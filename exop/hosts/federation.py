@@ -304,11 +304,10 @@ class Federation:
         until = time.monotonic() + timeout
         with held(found.turn):
             found.leaving |= found.hosts.keys() - {self.name}
-            here = self.name in found.hosts
             self._lead_no_more(application, found)
             self._send_removals(application, found, timeout)
             self.here.unstored.pop(application, None)
-            left = self._removed(application, timeout) if here else True
+            left = self._removed(application, timeout)
             with self._news:
                 return self._news.wait_for(lambda: not found.leaving, max(0.0, until - time.monotonic())) and left
 

@@ -160,8 +160,10 @@ def remove(app: Runs, /, *, request: Request = Request()) -> int:
             status, text = found.platform.status(found.application), "would be stopped at once, and removed"
             if status["state"] == "adopted":
                 text = f"only what runs on {found.platform.name} {text}: {status['problem']}"
-            text = f"{found.application}: {text}"
-            return answer({"application": found.application, "removed": False}, text, json=request.json)
+            elif "home" in status:
+                found.platform.plan_topology(found.platform.topology(found.application))  # refused, as the removal
+            facts = {"application": found.application, "removed": False}
+            return answer(facts, f"{found.application}: {text}", json=request.json)
         dropped = list[str]()
         with suppress(ExopError):  # it is down
             dropped += undelivered(found.platform.status(found.application))

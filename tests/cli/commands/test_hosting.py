@@ -152,6 +152,8 @@ def test_the_home_is_adopted_from_a_host(near: Platform, capsys):
         numbers = app.on("near").add("numbers", "stock:count_up")
         app.add("pass", "stock:pass_on", item=numbers)
         home.apply(app.build())
+        for command in (["remove", "spread"], ["remove", "spread", "--dry-run"], ["end", "spread"]):
+            assert "give the command to the home, --on home" in answer_of(*command, code=2)
     assert main(["adopt", "spread"]) == 0
     assert "near is its home, revision 2" in capsys.readouterr().out
     assert "pass" in near.deployment("spread").components
