@@ -66,8 +66,8 @@ def plan(
     with the_platform(call) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
             topology = _topology(platform, words[0], (), params, load)
-            if (name := name_in(topology)) != change:
-                raise BuilderError(f"{words[0]} describes {name!r}, not {change!r}; {suggest(change, [name])}")
+            if (name := name_in(topology)) not in ("", change):  # without a name, the platform says what is wrong
+                raise BuilderError(f"{words[0]} describes {name!r}, not {change!r}; `exop plan {words[0]}` plans that")
         else:
             try:
                 topology = _topology(platform, change, words, params, load)
