@@ -67,7 +67,10 @@ def test_calls_that_concern_no_application_are_in_the_history_of_the_platform(ho
     assert rows(home) == [("end", "failed", 3, "platform edge")]
     home.close()
     assert main(["history", "--state", str(tmp_path / "state")]) == 0
-    assert "failed 3×: UnknownName: the platform 'home' has no application 'unknown 2'" in capsys.readouterr().out
+    assert (
+        "failed 3×, the last: UnknownName: the platform 'home' has no application 'unknown 2'"
+        in capsys.readouterr().out
+    )
 
 
 def test_each_platform_has_entries_of_its_own(home, edge):

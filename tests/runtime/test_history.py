@@ -286,7 +286,7 @@ def test_a_refused_call_is_logged_and_recorded(
         assert "'unknown'" in logged[5]
         assert "'stop_bundle' needs the role admin" in logged[7]
         assert main(["history", "numbers", "--on", "there"]) == 0
-        assert f"refused 3×: {reason}" in capsys.readouterr().out
+        assert f"refused 3×, the last: {reason}" in capsys.readouterr().out
         with pytest.raises(UnknownName):
             platform.history("unknown")
 

@@ -37,6 +37,8 @@ POLICIES: Final = {
 }
 ATOMIC: Final = "a retry starts from the memento before the item (atomic)"
 NOT_ATOMIC: Final = "a retry starts from the memento as the failed call left it (atomic=True would keep a copy)"
+#: The commands of operations that have other names.
+COMMANDS: Final = {"accept_loss": "accept", "abandon_proof": "rollback --abandon", "retry_dead_letters": "item retry"}
 
 
 def ps(*, call: Call = Call()) -> int:
@@ -214,11 +216,12 @@ def _history(app: str, where: Where) -> list[dict[str, Any]]:
 
 
 def _entry(one: dict[str, Any]) -> tuple[object, ...]:
-    operation = f"{one['what']} {one.get('node', '')}".strip()
+    operation = f"{COMMANDS.get(one['what'], one['what'])} {one.get('node', '')}".strip()
     steps = [step for step in one.get("steps", ()) if step != operation]
     outcome = [*steps, *([one["how"]] if "how" in one else ()), one["outcome"].split("\n")[0]]
     if "count" in one:
-        outcome = [f"{one['outcome']} {one['count']}×" + (f": {one['reason']}" if one["reason"] else "")]
+        last = ", the last" * (one["count"] > 1)
+        outcome = [f"{one['outcome']} {one['count']}×" + (f"{last}: {one['reason']}" if one["reason"] else "")]
     revision = f"{one['from']} → {one['to']}" if "to" in one else one.get("revision", "-")
     paused = pause(one["paused_ms"]) if "paused_ms" in one else "-"
     return one["number"], one["at"], one["who"], operation, revision, paused, "; ".join(outcome)

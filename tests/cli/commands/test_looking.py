@@ -2,7 +2,7 @@
 
 import pytest
 
-from exop import Platform
+from exop import Application, Platform
 from exop.cli import main
 from exop.cli.commands.looking import ATOMIC, NOT_ATOMIC, POLICIES, guarantee
 from exop.model.slets.spec import POLICIES as KNOWN
@@ -136,3 +136,14 @@ def test_every_policy_has_its_words():
 def test_guarantees(policy, atomic, state, ends):
     """The memento is spoken of where there is one and an item is tried again."""
     assert guarantee(policy, atomic=atomic, state=state).endswith(ends)
+
+
+def test_the_history_names_operations_as_the_commands(capsys):
+    """Also those that have another name in Python, and in the calls of other platforms."""
+    app = Application("counting")
+    app.add("passes", "stock:pass_on", item=app.add("numbers", "stock:count_up"))
+    with Platform(name="there", control=True) as there:
+        there.apply(app.build())
+        there.retry_dead_letters("counting", "passes")
+        assert main(["history", "counting", "--on", "there"]) == 0
+    assert "  item retry passes  " in capsys.readouterr().out
