@@ -388,11 +388,9 @@ class Platform(Management[Plan]):
                 how, at = self.restarted[stored.name], self.mesh(stored.name).revision  # of the whole, at its home
                 entry.update(dict.fromkeys(["revision", *entry.keys() & {"to"}], at), how=how)
         except RAISED as error:
-            problem = error if isinstance(error, ExopError) else None
-            if problem is None:
-                problem = ComponentFailed(node=stored.name, phase="being started again", problem=error_text(error))
-                problem.__cause__ = error
-            self._applications.lost[stored.name] = problem
+            problem = ComponentFailed(node=stored.name, phase="being started again", problem=error_text(error))
+            problem.__cause__ = error
+            self._applications.lost[stored.name] = error if isinstance(error, ExopError) else problem
         finally:
             if stored.name not in self.restarted:  # the failed or interrupted deployment may have changed that
                 with suppress(StateError):

@@ -229,8 +229,7 @@ class Federation:
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""
-        found = self._home.spanning(application)
-        if found is not None and node in found.mesh.nodes and found.mesh.node(node).suspended:
+        if (found := self._home.spanning(application)) and node in found.mesh.nodes and found.mesh.node(node).suspended:
             with held(found.turn):  # first: another change may be made
                 self.apply(found.mesh.resume(node))
         else:
@@ -324,8 +323,7 @@ class Federation:
 
         name, known = type(message := decode_message(data)).__name__, self.here.known.get(application)
         found = self.homes.get(application)
-        leads_it = found is not None and (found.hosts or found.leaving)
-        if isinstance(message, messages.Report) and not (message.gone or leads_it):
+        if isinstance(message, messages.Report) and not (message.gone or (found and (found.hosts or found.leaving))):
             raise HomeLost(home=self.name, application=application, host=peer)
         if not leads and isinstance(message, (messages.Propose, messages.Proceed, messages.Finish, messages.Remove)):
             raise PeerRefused(address=self.name, problem=f"a change of {application} needs the role operate there")

@@ -282,11 +282,9 @@ class Home:
             if runs and problem.facts["kind"] != "fragment":  # no link to the host is known
                 raise
             return lost_fragment(application, host) if runs else ""
-        except NotNow:  # else, the plan waits there until the former one is over
-            if runs:
+        except (NotNow, RemotingError) as problem:  # who is away, the change tells; else, the plan waits there
+            if runs and isinstance(problem, NotNow):
                 raise
-        except RemotingError:  # it is away, which the change tells
-            pass
         return ""
 
     def _accepted(self, one: Connector, application: str) -> bool | None:

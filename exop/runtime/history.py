@@ -199,12 +199,10 @@ class History:
         if (recorded := _RECORDED.get()) is not None:
             recorded.append(entry["what"])
         with self._problems_logged(name):
-            if entry["what"] == "start" and entry["outcome"] != "done":
-                # If every start of a process fails, these entries must not displace more useful ones.
-                last = self.of(name)[-1:]
-                if last and all(last[0][fact] == entry[fact] for fact in ("what", "outcome")):
-                    return
-            self._put(entry, number)
+            # If every start of a process fails, these entries must not displace more useful ones.
+            counts, same = entry["what"] != "start" or entry["outcome"] == "done", ("start", entry["outcome"])
+            if counts or all((one["what"], one["outcome"]) != same for one in self.of(name)[-1:]):
+                self._put(entry, number)
 
     def _put(self, entry: dict[str, Any], number: int | None = None) -> int | None:
         """Store a new entry, or entry *number* after a change; return its number. In memory the entry was changed."""
