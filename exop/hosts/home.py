@@ -234,8 +234,7 @@ class Home:
     def accept_loss(self, application: str, outbox: str = "") -> list[str]:
         """Let what hosts have lost begin anew, and connectors without their state go on, as `Platform.accept_loss`."""
         if outbox:
-            channels = self._applications.get(application).channels.items()
-            known = {name: channel for name, channel in channels if isinstance(channel, Outbox)}
+            known = {k: v for k, v in self._applications.get(application).channels.items() if isinstance(v, Outbox)}
             entry(f"{application} on {self.name}", "outbox", known, outbox).accept_loss()
             return [outbox]
         if (found := self.spanning(application)) is None:
