@@ -111,6 +111,11 @@ class Aggregation:
         _check(not twice, "values", f"the output would have two columns {twice!r}; give the value another name")
         return made
 
+    @property
+    def needs_items(self) -> bool:
+        """Whether engines of columns do not have it."""
+        return bool(self.gap) or any(name.partition(" ")[0] in _MORE for name, _ in self.values.values())
+
     @cached_property
     def accumulators(self) -> tuple[Accumulator, ...]:
         """The columns of the state behind the window and the keys; the first is the number of rows."""
@@ -289,8 +294,9 @@ def _lengths(settings: Mapping[str, Any], columns: pa.Schema) -> tuple[float, fl
     time, window, slide, offset = (*map(settings.__getitem__, ("time", "window", "slide")), settings.get("offset", 0))
     _check(0 <= window < inf, "window", f"it is {window:g}, and must be 0 (no windows) or more")
     if not window:
+        missing = "windows by `gap` have none" if settings.get("gap") else "there are no windows; give `window`, too"
         for name, given in (("slide", slide), ("offset", offset)):
-            _check(not given, name, "there are no windows; give `window`, too")
+            _check(not given, name, missing)
         return 0, 0, 0
     slide = slide or window
     _check(bool(time), "time", "windows need the column with the time of a row")

@@ -326,11 +326,9 @@ def aggregation_of(settings: Mapping[str, Any], *, items: bool = False) -> Aggre
     return Aggregation.of(settings, items=items)
 
 
-def aggregate_ports(
-    spec: SletSpec, settings: Mapping[str, Any], inputs: Mapping[str, PortType], *, items: bool = False
-) -> SletSpec:
+def aggregate_ports(spec: SletSpec, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
     """Return the specification of an aggregate with the columns of its ports."""
-    made = aggregation_of(settings, items=items)
+    made = aggregation_of(settings)
     wanted = accepted(PortType(Any, "columns", made.columns, True, True), inputs.get(_ROWS))
     out = PortSpec("out", "out", PortType(Any, "columns", made.out, True))
     return replace(spec, inputs=(replace(spec.inputs[0], type=wanted),), outputs=(out,))

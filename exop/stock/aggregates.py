@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import Any, Final, Literal, Self
 
 from exop.engine.engine import Engine
-from exop.engine.slet import AggregateSlet, aggregate_ports, aggregation_of
+from exop.engine.slet import AggregateSlet, aggregation_of
 from exop.errors import SettingError
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, OutputPort, PortType
@@ -44,7 +44,8 @@ class Aggregate(AggregateSlet, name="aggregate"):
         offset: The end of a window, in the unit of the time; the ends of all others follow at distances of `slide`.
         gap: Instead of `window`, windows by inactivity, for items: rows of a group belong together if their times are
             nearer than this. The window ends at the last row plus the gap.
-        form: Whether the rows are processed as `items` or as `columns`; by default as they arrive.
+        form: Whether the rows are processed as `items` or as `columns`; by default as they arrive. Where unlike streams
+            meet, that is not known; then, as columns unless `gap` or a function needs items.
         max_wait: With columns, the maximum number of seconds for which rows in a queue wait for a larger batch.
         time_limit: The maximum number of seconds for one call of the engine; 0: no limit.
         isolation: `process` runs the engine of columns in a worker process.
@@ -60,9 +61,8 @@ class Aggregate(AggregateSlet, name="aggregate"):
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """Return the ports with the types of their rows, as items or as columns."""
         taken = inputs.get(_ROWS)
-        if _form(settings["form"], taken) == "columns":
-            unknown = taken is None and not settings["form"]
-            spec = aggregate_ports(spec_of(cls), settings, inputs, items=unknown)
+        if _form(settings, taken) == "columns":
+            spec = super().specialised(settings, inputs)
             return spec.with_outputs({"late": replace(spec.ports[_ROWS].type, punctuation=False, end=False)})
         spec, of = spec_of(cls), aggregation_of(settings, items=True)
         if settings["isolation"] == "process":
@@ -82,7 +82,7 @@ class Aggregate(AggregateSlet, name="aggregate"):
 
     def __enter__(self) -> Self:
         port = getattr(self, "inputs", {}).get(_ROWS)
-        self._by_items = _form(self.form, port) == "items"
+        self._by_items = _form(vars(self), port) == "items"
         self._of = aggregation_of(vars(self), items=self._by_items)
         return super().__enter__()
 
@@ -124,6 +124,11 @@ class Aggregate(AggregateSlet, name="aggregate"):
         return Groups(aggregation_of(vars(self)))
 
 
-def _form(wanted: str, taken: PortType | None) -> str:
-    """Return the form in which rows are processed, given the setting and what arrives."""
-    return wanted or ("columns" if taken is None or taken.form == "columns" else "items")
+def _form(settings: Mapping[str, Any], taken: PortType | None) -> str:
+    """Return the form in which rows are processed, given what arrives."""
+    if settings["form"]:
+        return str(settings["form"])
+    if taken is not None:
+        return "columns" if taken.form == "columns" else "items"
+    # Where unlike streams meet, the type is not known; both forms take either.
+    return "items" if aggregation_of(settings, items=True).needs_items else "columns"

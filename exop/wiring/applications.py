@@ -95,8 +95,7 @@ class Applications:
     def end(self, application: str, timeout: float) -> bool:
         """End the sources; return whether that is stored within *timeout* seconds, or need not be stored."""
         taker = self.checkpoints.takers.get(application)
-        ended = self.get(application).end_sources(0.0 if taker is None else timeout)
-        if taker is not None and ended and timeout:
+        if self.get(application).end_sources(timeout if taker else 0.0) and timeout and taker is not None:
             with suppress(ExopError):  # the next checkpoint may have it
                 taker.take()
                 return True

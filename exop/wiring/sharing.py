@@ -161,7 +161,8 @@ def values_of(item: Any) -> dict[str, object]:
         else:
             seen.add(id(value))
             parts = list(_within(value))
-            values[place] = (class_of(value), len(parts)) if parts else _text(value)
+            shown = sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else value
+            values[place] = (class_of(value), len(parts)) if parts else repr(shown)
             left += [(f"{place}{name}", part) for name, part in parts]
     return values
 
@@ -182,7 +183,3 @@ def _attributes(value: Any) -> list[str]:
         slots = vars(base).get("__slots__", ())
         names += [slots] if isinstance(slots, str) else slots
     return names
-
-
-def _text(value: Any) -> str:
-    return repr(sorted(map(repr, value))) if isinstance(value, (set, frozenset)) else repr(value)

@@ -153,7 +153,7 @@ def campaign(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, steps: in
             raise AssertionError("\n".join([f"seed {seed}: {problem}", *made.told])) from problem
 
 
-@pytest.mark.parametrize("seed", [0])
+@pytest.mark.parametrize("seed", [0, 4000100027])
 def test_any_bundle_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int):
     """Whatever comes before and after an update, all hosts and the home agree."""
     campaign(tmp_path, seed, monkeypatch)

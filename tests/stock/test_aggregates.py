@@ -367,6 +367,8 @@ def test_the_form_follows_the_input():
     assert specialised(PortType(dict)).ports["out"].type.form == "batch"
     assert specialised(PortType(dict), form="columns").ports["out"].type.form == "columns"
     assert specialised(PortType(form="columns")).ports["out"].type.form == "columns"
+    assert specialised(None).ports["out"].type.form == "columns"  # it is not known
+    assert specialised(None, values={"x": "first(spd)"}).ports["out"].type.form == "batch"
     assert specialised(PortType(form="columns"), form="items").ports["out"].type.form == "batch"
 
 

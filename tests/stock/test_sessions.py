@@ -105,6 +105,7 @@ def test_a_row_that_is_refused_connects_nothing():
     ("given", "problem"),
     [
         ({"window": 10.0}, "there are windows of a length, too"),
+        ({"slide": 3.0}, "windows by `gap` have none"),
         ({"gap": -1.0}, "must be 0"),
         ({"gap": 0.5}, "it must be a whole number"),
         ({"time": ""}, "windows need the column with the time of a row"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from exop.cli.options import Call, Node, Proof, Request, Runs
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
@@ -18,9 +18,6 @@ from exop.cli.text import answer, paused
 from exop.errors import BuilderError, ComponentFailed, ExopError, PeerUnreachable, UnknownName, entry
 from exop.model.slets.spec import parse
 from exop.report import whole
-
-#: The seconds that `exop end` waits for a checkpoint in which the sources have ended.
-_ENDING: Final = 5.0
 
 
 def replace(
@@ -187,9 +184,8 @@ def end(app: Runs, /, *, wait: bool = False, call: Call = Call()) -> int:
     """
     with find_application(app, call) as found:
         found.check_whole(app)
-        stored = found.platform.end(found.application, 0.0 if wait else _ENDING)
         done = "its sources end, items in flight are processed"
-        if not stored:
+        if not found.platform.end(found.application, 0.0 if wait else 5.0):
             done += "; a kill before the next checkpoint lets the sources go on (`exop end APP --wait` waits for it)"
         if wait:
             done = "finished"

@@ -37,7 +37,6 @@ POLICIES: Final = {
 }
 ATOMIC: Final = "a retry starts from the memento before the item (atomic)"
 NOT_ATOMIC: Final = "a retry starts from the memento as the failed call left it (atomic=True would keep a copy)"
-#: The commands of operations that have other names.
 COMMANDS: Final = {"accept_loss": "accept", "abandon_proof": "rollback --abandon", "retry_dead_letters": "item retry"}
 
 

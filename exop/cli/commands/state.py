@@ -128,9 +128,11 @@ def examine(directory: Path) -> dict[str, Any]:
         damage += map(str, broken.values())
         found |= {"bundles": [home.name for home in bundles], "damage": damage}
         try:
-            there = [archive.manifest for archive in bundles.values()]
+            there, started = [archive.manifest for archive in bundles.values()], remembered(directory / "bundles")
             installed = {one.key: [str(need) for need in one.needed if best(need, there) is None] for one in there}
-            found["down"] += _down(meshes, installed, remembered(directory / "bundles"))
+            for key in installed.keys() & started.keys():  # it is to import from the same versions again
+                installed[key] += [one for one in started[key] if one not in installed]
+            found["down"] += _down(meshes, installed, started)
         except StateError as problem:
             damage.append(str(problem))
         return found

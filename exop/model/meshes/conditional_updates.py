@@ -112,7 +112,6 @@ def applied(place: Place, update: ConditionalUpdate) -> Place:
 
 
 def _settings_read(place: Node | ChannelSpec, update: ConditionalUpdate) -> set[str]:
-    """The settings that the condition of an update reads."""
     return {*next_condition(replace(place, pending=(update,)), PortType()).settings}
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal, cast
@@ -253,6 +254,10 @@ class SletSpec:
         if not self.specialises:
             return self
         own = {name: value for name, value in given.items() if name in self.settings}
+        lacking = [one.name for one in self.settings.values() if one.required and one.name not in own]
+        for name in given.keys() - own.keys():
+            if near := get_close_matches(name, lacking):
+                raise UnknownName(place=place, kind="setting", name=name, known=near)
         return self.specialised(place, self.configured(place, own), {})
 
     def with_outputs(self, types: Mapping[str, Any]) -> SletSpec:

@@ -428,8 +428,7 @@ class Management(Hosting, Generic[AnyPlan]):
     def end(self, application: str, timeout: float = 0.0) -> bool:
         """End the sources of an application; the items in flight are still processed.
 
-        Return whether a restart knows of it: of a durable application, until a checkpoint is written in which they have
-        ended, a kill lets them go on. Such a checkpoint is taken if they end within *timeout* seconds.
+        Return whether a restart knows of it, by a checkpoint that is taken if they end within *timeout* seconds.
         """
         check_seconds("end", timeout)
         return bool(uninterrupted(self._hosts.end)(application, timeout))

@@ -132,10 +132,7 @@ class NotStored:
 
 @dataclass
 class KeptItem:
-    """The item on which a slet is suspended, with the error; for a slet that pulls, its last items by port.
-
-    `text` is the traceback, without those of earlier tries of the item; the source may be edited afterwards.
-    """
+    """The item on which a slet is suspended, the error and its text then; of one that pulls, its last items."""
 
     port: str
     item: Any

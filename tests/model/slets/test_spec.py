@@ -193,6 +193,13 @@ def test_no_two_instances_share_a_default():
     assert other["sizes"].width == 1
 
 
+def test_a_required_setting_with_a_wrong_letter_is_told_by_the_name_that_was_given():
+    """Also where the ports depend on settings, and are not known without them."""
+    app = Application("x")
+    with pytest.raises(UnknownName, match="has no setting 'were'; did you mean 'where'"):
+        app.add("few", "stock:filter", item=app.add("n", "stock:count_up", to=1), were="item > 3")
+
+
 def test_an_unknown_setting_is_told_with_the_known_ones():
     """A misspelled setting is refused with a suggestion; ports count as known names."""
     with pytest.raises(UnknownName) as caught:
