@@ -99,7 +99,7 @@ class Twin(Standby):
         super().__init__(component, component, over)
         self.place, self._there = place, there
         self._declared = Declared(*(port.type.items for port in component.spec.inputs))
-        self._tap = FollowerTap(component, lambda _, *left: self._outputs.append([*left]))
+        self._tap = FollowerTap(component, self._left)
         self._begin: Callable[[], None] = lambda: None
         self._outputs: list[Any] = []
         self._outcomes: deque[Any] = deque()
@@ -178,6 +178,9 @@ class Twin(Standby):
         set_progress(component, merge, ended)
         self.attach()
         component.begin()
+
+    def _left(self, _: int, port: str, payload: Any, whole: bool) -> None:
+        self._outputs.append([port, payload, whole])
 
 
 class Feeder(Follower):

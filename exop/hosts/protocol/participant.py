@@ -114,7 +114,7 @@ class Participant(threading.Thread):
             case "prepare":
                 change.prepare()
             case "hold":
-                self._changes.reserve(change, turn)
+                self._reserve(change, turn)
                 turn.enter_context(held(change.deployment.changing))
                 self._changes.check_there(change)
                 change.stage()
@@ -125,6 +125,10 @@ class Participant(threading.Thread):
             case "abort":
                 self._changes.undo(change, self.undone)
         return None
+
+    def _reserve(self, change: Change, turn: ExitStack) -> None:
+        """Reserve the checkpoints of the application for the change, if it needs that."""
+        self._changes.reserve(change, turn)
 
     def _finish(self, turn: ExitStack, *, made: bool) -> None:
         """Stop the old slets and start the new ones, if the change is *made*."""
