@@ -158,9 +158,10 @@ class Aggregation:
         """Return the number of the last window that is complete if the stream is complete up to *time*."""
         if not self.window or abs(time) == inf:
             return LAST if time == inf else FIRST
+        number = (nextafter(time, inf) - self.offset) / self.slide
         if self.exact:
-            return int((floor(time) + 1 - self.offset) // self.slide)
-        return floor((nextafter(time, inf) - self.offset) / self.slide)
+            number = (floor(time) + 1 - self.offset) // self.slide
+        return floor(min(max(number, FIRST), LAST))  # no row has a time beyond them
 
     @cached_property
     def used(self) -> list[str]:

@@ -333,7 +333,10 @@ def _first(of: Aggregation, names: dict[str, str]) -> str:
     """The text of the number of the first window of an item."""
     if not of.window:
         return "0"
-    time = f"({names[of.time]} - {of.offset!r})" if of.offset else names[of.time]
+    time = names[of.time]
+    if of.columns.field(of.time).type == pa.float32():
+        time = f"({time} := c_float({time}).value)"
+    time = f"({time} - {of.offset!r})" if of.offset else time
     return f"{time} // {of.slide!r} + 1" if of.exact else f"floor({time} / {of.slide!r}) + 1"
 
 
@@ -352,7 +355,8 @@ def _updates(of: Aggregation, names: dict[str, str]) -> tuple[str, str]:
     sums, updates = list[str](), dict[str, list[str]]()
     for place, one in enumerate(of.accumulators[1:], 1):
         value, held = names[one.column], f"group[{place}]"
-        narrow = of.columns.field(one.column).type == pa.float32()
+        if of.columns.field(one.column).type == pa.float32():
+            updates.setdefault(value, [f"{value} = c_float({value}).value"])
         if one.kind == "n":
             updates.setdefault(value, []).append(f"{held} += 1")
         elif one.kind == "sum" and pa.types.is_integer(one.type):
@@ -364,8 +368,6 @@ def _updates(of: Aggregation, names: dict[str, str]) -> tuple[str, str]:
             )
             updates.setdefault(value, []).append(f"{held} = s{place}")
         else:
-            if narrow and not updates.get(value):
-                updates[value] = [f"{value} = c_float({value}).value"]
             single = _SINGLE.get(one.kind, "{0}").format(value, names[of.time] if of.timed else "0")
             further = _IN_PLACE.get(one.kind, f"{{0}} = {_added(one, 'held', single)}").format(held, value)
             lines = [f"if (held := {held}) is None: {held} = {single}", f"else: {further}"]

@@ -32,7 +32,8 @@ COLUMNS = "time bigint, road int, lane tinyint, spd double, car string, mass flo
 SCHEMA = schema_of(COLUMNS)
 VALUES = {
     "rows": "count(*)", "cars": "count(car)", "mean": "avg(spd)", "low": "min(spd)", "high": "max(spd)",
-    "first": "min(car)", "last": "max(car)", "mass": "sum(mass)", "heavy": "max(mass)", "w": "sum(weight)",
+    "first": "min(car)", "last": "max(car)", "many": "avg(mass)", "mass": "sum(mass)", "heavy": "max(mass)",
+    "w": "sum(weight)",
     "mw": "avg(weight)",
 }  # fmt: skip
 #: What an item may have in a column.
@@ -83,6 +84,26 @@ def test_items_and_columns_give_the_same(items: list[Any], windows: tuple[int, i
     given |= {"columns": COLUMNS, "values": VALUES, "keys": keys, "time": "time"}
     found = unbatched(feed(Aggregate, items, form="items", **given))
     assert shown(found) == shown(unbatched(feed(Aggregate, batched(items), form="columns", **given)))
+
+
+@pytest.mark.parametrize("form", ["items", "columns"])
+@pytest.mark.parametrize("time", [1e300, -1e300])
+def test_a_punctuation_may_have_any_time(form: str, time: float):
+    """Beyond the times that rows can have, too: all windows are complete, or none is."""
+    rows: list[Any] = [{"time": 3, "road": 1, "spd": 1.0}]
+    rows = rows if form == "items" else [pa.RecordBatch.from_pylist(rows, schema_of(TEN["columns"]))]
+    found = unbatched(feed(Aggregate, [*rows, Punctuation(time), EndOfStream()], form=form, **TEN))
+    result = {"time": 10, "road": 1, "n": 1, "s": 1.0}
+    assert found == ([result, Punctuation(time)] if time > 0 else [Punctuation(time), result])
+
+
+@pytest.mark.parametrize("form", ["items", "columns"])
+def test_times_may_have_32_bits(form: str):
+    """The nearest number of 32 bits decides on the window, in both forms."""
+    given: Any = {"columns": "t float", "values": {"n": "count(*)"}, "time": "t", "window": 1.0, "form": form}
+    rows: list[Any] = [{"t": 0.99999999}, {"t": 0.5}]
+    rows = rows if form == "items" else [pa.RecordBatch.from_pylist(rows, schema_of(given["columns"]))]
+    assert unbatched(feed(Aggregate, [*rows, EndOfStream()], **given)) == [{"t": 1.0, "n": 1}, {"t": 2.0, "n": 1}]
 
 
 def run(form: str, items: list[Any], state: EngineState | None = None, **given: Any) -> tuple[Any, EngineState]:
