@@ -127,11 +127,28 @@ class Groups(Engine):
             return panes.filter(pa.array(firsts <= most))
         low, high = np.maximum(firsts, self._complete + 1), np.minimum(firsts + count - 1, most)
         each = np.clip(high - low + 1, 0, count)
-        rows = np.arange(len(firsts)).repeat(each)
-        numbers = np.arange(len(rows)) - (np.cumsum(each) - each)[rows] + low[rows]
-        found = panes.take(pa.array(rows)).set_column(0, WINDOW, pa.array(numbers))
+        if each.sum() > 2 * count.bit_length() * len(firsts) and not self._of.largest(panes) * count >> 63:
+            found = self._by_doubling(panes, most)
+        else:
+            rows = np.arange(len(firsts)).repeat(each)
+            numbers = np.arange(len(rows)) - (np.cumsum(each) - each)[rows] + low[rows]
+            found = panes.take(pa.array(rows)).set_column(0, WINDOW, pa.array(numbers))
         given = self._given.filter(pa.array(np.asarray(self._given.column(WINDOW)) <= most))
         return self._merged([given, found])
+
+    def _by_doubling(self, panes: pa.Table, most: int) -> pa.Table:
+        """Return the groups of the open windows up to *most*, several times, to merge them.
+
+        Merged two by two, and these again, the panes take memory for each window once, not for each of its panes.
+        """
+        parts, length, offset, count = list[pa.Table](), 1, 0, self._of.windows
+        while True:
+            if count & length:
+                parts.append(_after(_later(panes, offset, most), self._complete))
+                offset += length
+            if (length := 2 * length) > count:
+                return pa.concat_tables(parts)
+            panes = self._merged([panes, _later(panes, length // 2, most)])
 
     def _merged(self, parts: list[pa.Table], *, fresh: bool = False) -> pa.Table:
         """Merge partial results; *fresh* adds a column that tells the groups that are in the last part."""
@@ -141,6 +158,12 @@ class Groups(Engine):
             parts = [one.append_column(_FRESH, pa.array(np.full(one.num_rows, one is parts[-1]))) for one in parts]
             wanted, names = [*wanted, (_FRESH, "any")], [*names, _FRESH]
         return _aggregated(pa.concat_tables(parts), [WINDOW, *of.keys], wanted).rename_columns(names)
+
+
+def _later(panes: pa.Table, distance: int, most: int) -> pa.Table:
+    """Return panes with numbers that are higher by a distance, up to the number *most*."""
+    numbers = np.asarray(panes.column(WINDOW)) + distance
+    return panes.set_column(0, WINDOW, pa.array(numbers)).filter(pa.array(numbers <= most))
 
 
 def _after(groups: pa.Table, number: int) -> pa.Table:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import groupby
 from math import floor, inf, nextafter
-from typing import Any, NoReturn
+from operator import itemgetter
+from typing import Any, Final, NoReturn
 
 from exop.engine.aggregation import Aggregation
-from exop.stock.groups import Groups, RowGroups, ordered
+from exop.stock.groups import RowGroups, ordered
+from exop.stock.panes import Groups
 
 #: The times of the first and of the last row, and their group.
 Session = list[Any]
+_first: Final = itemgetter(0)
 
 
 class SessionGroups(RowGroups):
@@ -24,7 +28,7 @@ class SessionGroups(RowGroups):
     def __init__(self, aggregation: Aggregation, leave: Callable[[Any], object]) -> None:
         super().__init__(aggregation, leave)
         self.complete = -inf
-        #: By key, the open windows.
+        #: By key, the open windows, in the order of their times.
         self._sessions: dict[Any, list[Session]] = {}
         #: An end that a window had, a number, its key and the window, of each of them.
         self._ends: list[tuple[float, int, Any, Session]] = []
@@ -33,12 +37,14 @@ class SessionGroups(RowGroups):
     def place(self, key: Any, time: Any, row: Any) -> Session | None:
         """Return the window for a row, which is a new one if it begins one or connects two; `None`: it is late."""
         gap = self._of.gap
-        near = [one for one in self._sessions.get(key, ()) if one[0] - gap < time < one[1] + gap]
+        held = self._sessions.get(key, ())
+        behind = bisect_right(held, time, key=_first)
+        near = [one for one in held[max(behind - 1, 0) : behind + 1] if one[0] - gap < time < one[1] + gap]
         if len(near) == 1:
             return near[0]
         if near:
             (first, last, group), (other, end, more) = near
-            self._merge(merged := [*group], more)
+            self._merge(merged := self._copied(group), more)
             return [min(first, other), max(last, end), merged]
         if time + gap <= self.complete:
             self._late += 1
@@ -50,9 +56,9 @@ class SessionGroups(RowGroups):
         """Keep the window of a row, which is accumulated, instead of those that it connects."""
         session[:2] = min(session[0], time), max(session[1], time)
         held = self._sessions.setdefault(key, [])
-        if not any(one is session for one in held):
-            held[:] = [one for one in held if not session[0] <= one[0] <= session[1]]
-            held.append(session)
+        place = bisect_left(held, session[0], key=_first)
+        if place == len(held) or held[place] is not session:
+            held[place : bisect_right(held, session[1], key=_first)] = [session]  # instead of those that it connects
             self._count += 1
             heappush(self._ends, (session[1] + self._of.gap, self._count, key, session))
 
@@ -67,13 +73,14 @@ class SessionGroups(RowGroups):
         while self._ends and self._ends[0][0] <= complete:
             _, number, key, session = heappop(self._ends)
             held = self._sessions.get(key, [])
-            if not any(one is session for one in held):  # another one connects it
+            place = bisect_left(held, session[0], key=_first)
+            if place == len(held) or held[place] is not session:  # another one connects it
                 continue
             if (end := session[1] + gap) > complete:
                 heappush(self._ends, (end, number, key, session))
                 continue
             done.append((end, key, session[2]))
-            held[:] = [one for one in held if one is not session]
+            del held[place]
             if not held:
                 del self._sessions[key]
         self.complete = complete

@@ -47,7 +47,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "weight": st.sampled_from([None, 7, -(1 << 40), 1 << 50]),
 }
 ITEMS = st.lists(st.one_of(st.fixed_dictionaries(FIELDS), st.integers(-30, 60).map(Punctuation)), max_size=40)
-WINDOWS = st.sampled_from([(0, 0, 0), (10, 10, 0), (10, 10, 3), (20, 5, 0), (20, 5, 4), (7, 1, 0)])
+WINDOWS = st.sampled_from([(0, 0, 0), (10, 10, 0), (10, 10, 3), (20, 5, 0), (20, 5, 4), (7, 1, 0), (64, 1, 0)])
 KEYS = st.sampled_from([[], ["road"], ["road", "lane"]])
 
 
@@ -297,6 +297,7 @@ def test_rows_of_complete_windows_leave_by_late(form: str):
     [
         ({"time": 1, "road": 1}, "an item lacks the field 'spd'"),
         ({"time": 1.5, "road": 1, "spd": 1.0}, "1.5 is not an integer, but the column is int64"),
+        ({"time": "1", "road": 1, "spd": 1.0}, "convert '1' with type str"),
         ({"time": None, "road": 1, "spd": 1.0}, "a row without a time"),
         ({"time": 1 << 62, "road": 1, "spd": 1.0}, "is it of the right unit"),
         ({"time": 1, "road": 1 << 40, "spd": 1.0}, "too large to fit"),
