@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib.util import find_spec
 from math import inf, nan
 from statistics import stdev
@@ -297,6 +298,8 @@ def test_rows_of_complete_windows_leave_by_late(form: str):
     [
         ({"time": 1, "road": 1}, "an item lacks the field 'spd'"),
         ({"time": 1.5, "road": 1, "spd": 1.0}, "1.5 is not an integer, but the column is int64"),
+        ({"time": Decimal("1.5"), "road": 1, "spd": 1.0}, "1.5 is not an integer, but the column is int64"),
+        ({"time": 1, "road": np.float32(1.5), "spd": 1.0}, "1.5 is not an integer, but the column is int32"),
         ({"time": "1", "road": 1, "spd": 1.0}, "convert '1' with type str"),
         ({"time": None, "road": 1, "spd": 1.0}, "a row without a time"),
         ({"time": 1 << 62, "road": 1, "spd": 1.0}, "is it of the right unit"),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from itertools import repeat
+from math import inf
+from numbers import Real
 from typing import Any, Final, cast
 
 from exop.errors import WiringError
@@ -163,7 +166,8 @@ def _column(values: list[Any], kind: Any) -> Any:
     import pyarrow as pa
 
     for value in values if kind is not None and pa.types.is_integer(kind) else ():
-        if isinstance(value, float) and not value.is_integer():  # pyarrow alone would cut 1.5 to 1 silently
+        fractional = value.__class__ is not int and isinstance(value, (Real, Decimal))
+        if fractional and not (abs(value) < inf and value % 1 == 0):  # pyarrow alone would cut 1.5 to 1 silently
             raise TypeError(f"{value} is not an integer, but the column is {kind}")
     return pa.array(values, kind)
 
