@@ -13,6 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+#: Held while Python parses, which it also does for the marks below the lines of a traceback: before 3.11.8 and 3.12.2
+#: it counts the depth of trees for all threads together, and one of two at the same time may get a `SystemError`.
+PARSING: Final = threading.RLock()
 #: The longest text of an error, and the longest traceback, that are shown, in characters.
 MESSAGE: Final = 1000
 TRACEBACK: Final = 20_000
@@ -159,12 +162,14 @@ def _formatted(error: BaseException, without: type[BaseException] | None) -> str
         if part.__context__ is not None and part.__context__.exc_type is without:
             part.__context__ = None
         part = part.__cause__ or part.__context__
-    return "".join(whole.format())
+    with PARSING:
+        return "".join(whole.format())
 
 
 def _alone(error: BaseException) -> str:
     """The traceback without causes and sub-exceptions, without calling code of any class."""
-    frames = "".join(frames_of(error).format())
+    with PARSING:
+        frames = "".join(frames_of(error).format())
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
     return "\n".join([f"{head}{error_text(error)}", *notes_of(error)]) + "\n"
 

@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from types import CodeType, FrameType
 from typing import Final
 
-from exop.safe_repr import clean
+from exop.safe_repr import PARSING, clean
 
 #: So many of the innermost frames of a stack are shown.
 FRAMES: Final = 12
@@ -61,4 +61,5 @@ def frames_within(thread: int | None, entry: CodeType) -> list[tuple[FrameType, 
 def stack_of(frames: Iterable[tuple[FrameType, int]]) -> str:
     """Return a running stack as Python prints it, without frames of the platform; the first frame is the innermost."""
     users = (one for one in frames if not str(one[0].f_globals.get("__name__")).startswith(_OURS))
-    return clean("".join(traceback.StackSummary.extract(reversed(list(islice(users, FRAMES)))).format()))
+    with PARSING:
+        return clean("".join(traceback.StackSummary.extract(reversed(list(islice(users, FRAMES)))).format()))
