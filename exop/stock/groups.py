@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from ctypes import c_float
 from datetime import UTC, date, datetime
+from itertools import accumulate
 from math import floor, inf, nan, sqrt
 from numbers import Real
 from operator import attrgetter
@@ -25,6 +26,8 @@ from exop.runtime.dataflow.batches import as_row, to_columns
 from exop.stock.panes import Group, Groups, Panes
 
 _Conversion = Callable[[Any], Any]
+#: No groups.
+_NONE: Final[Groups] = {}
 #: No value of a column.
 _MISSING: Final = object()
 #: The greatest integer of 64 bits.
@@ -185,10 +188,14 @@ class RowGroups(Engine):
         From then on, all sums are checked so.
         """
         count, self.limit = self._of.windows, -1
-        for number in range(first, first + count):
-            panes = [self._panes.get(one, {}) for one in range(number - count + 1, number + 1) if one != first]
-            groups = [one.get(key) for one in (self._given.get(number, {}), *panes)]
-            if not -_HIGH - 1 <= total + sum(group[place] or 0 for group in groups if group) <= _HIGH:
+        panes = [self._panes.get(one, _NONE).get(key) for one in range(first - count + 1, first + count)]
+        values = [group[place] or 0 if group else 0 for group in panes]
+        values[count - 1] = total
+        sums = [0, *accumulate(values)]
+        for number, begin in enumerate(sums[:count], first):
+            given = self._given.get(number, _NONE).get(key)
+            found = sums[number - first + count] - begin + (given[place] or 0 if given else 0)
+            if not -_HIGH - 1 <= found <= _HIGH:
                 if not self._panes[first][key][0]:  # it is new
                     del self._panes[first][key]
                 self.overflow(place)
