@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from heapq import heappop, heappush
 from operator import itemgetter
@@ -81,12 +81,20 @@ class BSort(_InOrder[T], name="bsort"):
     slack: int
     unsorted: Unsorted
 
+    def __enter__(self) -> Self:
+        #: A value for each group with waiting items, none of which is smaller: as a heap, with numbers; and by group.
+        self._heap: list[tuple[float, int, Any]] = []
+        self._lowest: dict[Any, float] = {}
+        self._groups: dict[Any, Any] | None = None
+        self._pushed = 0
+        return super().__enter__()
+
     @input_port
     def item(self, item: T | Punctuation | EndOfStream) -> Iterable[T | Punctuation]:
         """Process one item."""
         if isinstance(item, (Punctuation, EndOfStream)):
             return self._complete(item)
-        value, key, state = self._value(item), self._key(item), self.unsorted
+        value, key, state = self._value(item), self._key(item), self._adopted()
         last = state.left.get(key)
         if value <= state.complete or (last is not None and value < last):
             self.late.push(item)
@@ -94,11 +102,14 @@ class BSort(_InOrder[T], name="bsort"):
         if (waiting := state.groups.get(key)) is None:
             waiting = state.groups[key] = []
         insort(waiting, (value, state.number, item))
+        self._note(key, value)
         state.number += 1
         left = []
         while len(waiting) > self.slack:  # more than one leaves if the slack was reduced
             state.left[key], _, one = waiting.pop(0)
             left.append(one)
+        if not waiting:
+            del state.groups[key]
         state.held += 1 - len(left)
         return left
 
@@ -108,14 +119,17 @@ class BSort(_InOrder[T], name="bsort"):
 
     def _complete(self, mark: Punctuation | EndOfStream) -> list[T | Punctuation]:
         """Return the items that a control item lets leave, and the punctuation."""
-        state, due = self.unsorted, list[tuple[int | float, int, Any]]()
+        state, due = self._adopted(), list[tuple[int | float, int, Any]]()
         time = math.inf if isinstance(mark, EndOfStream) else mark.time
-        for key, waiting in [*state.groups.items()]:
-            count = bisect_right(waiting, time, key=itemgetter(0))
-            due += waiting[:count]
-            del waiting[:count]
-            if not waiting:
-                del state.groups[key]
+        for key in self._reached(time):
+            if (waiting := state.groups.get(key)) is not None:
+                count = bisect_right(waiting, time, key=itemgetter(0))
+                due += waiting[:count]
+                del waiting[:count]
+                if waiting:
+                    self._note(key, waiting[0][0])
+                else:
+                    del state.groups[key]
         state.held -= len(due)
         found: list[T | Punctuation] = [one for _, _, one in sorted(due, key=itemgetter(0, 1))]
         if isinstance(mark, EndOfStream):
@@ -125,6 +139,29 @@ class BSort(_InOrder[T], name="bsort"):
             state.left = {key: value for key, value in state.left.items() if value > time}
             state.swept = len(state.left)
         return [*found, mark]
+
+    def _adopted(self) -> Unsorted:
+        """Return the memento, perhaps another one than before."""
+        if self._groups is not (state := self.unsorted).groups:
+            self._groups, self._lowest, self._heap = state.groups, {}, []
+            for key, waiting in state.groups.items():
+                self._note(key, waiting[0][0] if waiting else -math.inf)
+        return state
+
+    def _note(self, key: Any, value: float) -> None:
+        """Let a punctuation through *value* look at a group, if none before it does so."""
+        if (lowest := self._lowest.get(key)) is None or value < lowest:
+            self._lowest[key] = value
+            self._pushed += 1
+            heappush(self._heap, (value, self._pushed, key))
+
+    def _reached(self, time: float) -> Iterator[Any]:
+        """Yield the groups that may have an item up to *time*."""
+        while self._heap and self._heap[0][0] <= time:
+            value, _, key = heappop(self._heap)
+            if self._lowest.get(key) == value:
+                del self._lowest[key]
+                yield key
 
 
 class Largest(Memento):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Any
@@ -350,3 +351,24 @@ def test_late_items_leave_by_a_port_and_are_counted():
         assert platform.wait("late", PATIENCE)
         assert platform.metrics("late")["nodes"]["sorted"]["items"] == {"item": 5, "out": 4, "late": 1}
     assert late == timed(2)
+
+
+def test_a_punctuation_looks_at_groups_that_have_items_for_it_only(monkeypatch):
+    """Not at all that hold items back, of which there may be many; also behind a restart."""
+    looks = []
+
+    def searched(*args, **how):
+        looks.append(args)
+        return bisect_right(*args, **how)
+
+    monkeypatch.setattr(order, "bisect_right", searched)
+    with open_slet(BSort, on="n", slack=2, by="k") as former:
+        for n in range(1000):
+            assert list(former.item({"n": n, "k": n})) == []
+        state = load_memento(dump_memento(former.unsorted, ""), Unsorted, "")
+    with open_slet(BSort, on="n", slack=2, by="k", unsorted=state) as sort:
+        for n in range(1000, 1100):
+            assert list(sort.item({"n": n, "k": n % 1000})) == []
+            assert list(sort.item(Punctuation(n - 1000))) == [{"n": n - 1000, "k": n % 1000}, Punctuation(n - 1000)]
+        assert len(looks) == 100
+        assert sort.metrics() == {"held": 1000}
