@@ -1,4 +1,4 @@
-"""What operators with several inputs share: the keys and times of their items, and the progress of their sides."""
+"""Parts of operators with several inputs: readers of keys and times, and the progress of the inputs."""
 
 from __future__ import annotations
 

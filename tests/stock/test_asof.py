@@ -17,6 +17,7 @@ from exop.stock.asof import Asof, Latest
 from exop.testing import collected
 from exop.testing import open as open_slet
 from tests.change.tools import changed, end, endless, grows
+from tests.stock.tools import items_between
 
 
 def at(time: float, vid: Any = 1, **fields: Any) -> dict[str, Any]:
@@ -107,13 +108,8 @@ def test_the_results_do_not_depend_on_how_the_inputs_interleave(streams, start, 
                 turn = turns[number] if number < len(turns) else number % 2
                 number += 1
                 side = turn if queues[turn] else not turn
-                for one in (asof.right if side else asof.left)(queues[side].pop(0)):
-                    if isinstance(one, Punctuation):
-                        assert one.time > complete
-                        complete = one.time
-                    else:
-                        assert one["time"] > complete
-                        found.append(one)
+                more, complete = items_between((asof.right if side else asof.left)(queues[side].pop(0)), complete)
+                found += more
                 asof._sweep()  # at any moment: it drops nothing that is needed
                 if number in handed_over:
                     break

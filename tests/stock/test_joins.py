@@ -22,6 +22,7 @@ from exop.testing import collected
 from exop.testing import open as open_slet
 from tests.change.tools import Tap, changed, end, endless, grows
 from tests.rig import PATIENCE, collector, eventually
+from tests.stock.tools import items_between
 
 
 @dataclass(frozen=True)
@@ -154,13 +155,8 @@ def test_the_results_do_not_depend_on_how_the_inputs_interleave(
                 turn = turns[number] if number < len(turns) else number % 2
                 number += 1
                 side = turn if queues[turn] else not turn
-                for one in join.sides("lr"[side], queues[side].pop(0)):
-                    if isinstance(one, Punctuation):
-                        assert one.time > complete
-                        complete = one.time
-                    else:
-                        assert one["time"] > complete
-                        found.append(one)
+                more, complete = items_between(join.sides("lr"[side], queues[side].pop(0)), complete)
+                found += more
                 if number in handed_over:
                     break
             late += collected(join.late)
@@ -201,13 +197,8 @@ def test_any_streams(coming, by, within, delay, handed_over):
                 taken[side].append(car)
             marks[side] = max(marks[side], car.time - delay // 2)
             left += join.sides(side, Punctuation.before(marks[side]))
-        for one in left:
-            if isinstance(one, Punctuation):
-                assert one.time > complete
-                complete = one.time
-            else:
-                assert one["time"] > complete
-                found.append(one)
+        more, complete = items_between(left, complete)
+        found += more
     whole = [
         {**({"vid": chosen[0].vid} if by else {}), "time": max(times), **dict(zip(names, chosen, strict=True))}
         for chosen in product(*taken.values())

@@ -22,7 +22,7 @@ from exop.stock.order import BSort, Dedupe, Delay, Ordered, Unsorted
 from exop.testing import collected, feed
 from exop.testing import open as open_slet
 from tests.rig import PATIENCE, collector, source_of
-from tests.stock.tools import changed_under_load
+from tests.stock.tools import changed_under_load, items_between
 
 values = st.lists(st.integers(0, 9) | st.sampled_from([2.5, -1.0]), max_size=30)
 timed_items = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=40)
@@ -238,13 +238,7 @@ def test_a_delayed_item_leaves_at_the_first_punctuation_after_its_time_and_the_d
         else:
             waiting.append(one)
     assert items_of(left) == wanted
-    complete = -math.inf
-    for one in left:
-        if isinstance(one, Punctuation):
-            assert one.time > complete
-            complete = one.time
-        else:
-            assert one["t"] > complete
+    items_between(left, -math.inf, "t")
     with open_slet(Delay, delayed=memento, time="t", seconds=seconds) as made:
         assert made.metrics() == {"held": len(waiting)}
         assert list(made.item(EndOfStream())) == sorted(waiting, key=lambda item: (item["t"], item["n"]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from exop import Application, Platform, slet
+from exop import Application, Platform, Punctuation, slet
 from exop.model.meshes.mesh import Mesh
 from tests.change.tools import PACE, Position, end, grows
 from tests.rig import collector
@@ -43,3 +43,16 @@ def changed_under_load(operator: Any, *changes: Callable[[Mesh], Mesh], timed: b
         grows(seen)
         end(platform, "changing")
     return rows, seen
+
+
+def items_between(left: Iterable[Any], complete: float, time: str = "time") -> tuple[list[Any], float]:
+    """The items of what has left, and the time of the last punctuation; no item leaves behind one that excludes it."""
+    found = []
+    for one in left:
+        if isinstance(one, Punctuation):
+            assert one.time > complete
+            complete = one.time
+        else:
+            assert one[time] > complete
+            found.append(one)
+    return found, complete
